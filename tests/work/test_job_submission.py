@@ -12,7 +12,7 @@ from tenure import Retry, hours, workflow
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.jobs.model import JobSubmission
 from tenure.randomness import seeded_ids
-from tenure.work.job_submission import split, spread, submission_for
+from tenure.work.job_submission import positional, split, spread, submission_for
 
 
 @dataclass
@@ -31,8 +31,8 @@ def enqueue(ctx: Any, queue: str) -> str:
     return queue
 
 
-def made(target: Any, arguments: dict[str, Any] | None = None, /, **given: Any) -> JobSubmission:
-    options, found = split(target, given, arguments)
+def made(target: Any, /, *values: Any, **given: Any) -> JobSubmission:
+    options, found = split(target, given, positional(target, values))
     return submission_for(target, found, options, seeded_ids(Random(1)))
 
 
@@ -114,3 +114,40 @@ def test_where_a_gate_runs_it_is_an_option() -> None:
     job = made(encode, path="a.mov", target_datacenters=["eu", "us"])
     assert (job.target_datacenters, job.datacenters) == (("eu", "us"), 1)
     assert made(encode, path="a.mov", datacenters=2).datacenters == 2
+
+
+def test_arguments_may_be_given_in_the_order_of_the_function() -> None:
+    assert made(encode, "a.mov", 9).workflows[0].arguments == {"path": "a.mov", "quality": 9}
+    assert made(encode, "a.mov", quality=9, queue="q").workflows[0].arguments == {"path": "a.mov", "quality": 9}
+    with pytest.raises(ArgumentsError, match="'path' is given twice"):
+        made(encode, "a.mov", path="b.mov")
+    with pytest.raises(ArgumentsError, match=r"4 values are given to encode, which takes 3 .* path, quality, crop"):
+        made(encode, "a.mov", 9, None, 1)
+    with pytest.raises(ArgumentsError, match="do not fit"):
+        made(encode, 3)
+
+
+def test_a_name_alone_does_not_say_which_arguments_values_are() -> None:
+    with pytest.raises(ArgumentsError, match=r"nobody here knows which arguments of report these are: 3.*by name"):
+        made("report", 3)
+    assert made("report", {"n": 3}).workflows[0].arguments == {"n": 3}
+
+
+def test_a_dictionary_that_is_one_argument_is_told_from_a_dictionary_of_arguments() -> None:
+    @workflow
+    def ingest(ctx: Any, doc: dict[str, int]) -> int:
+        return len(doc)
+
+    with pytest.raises(ArgumentsError, match=r"none of them is called 'a'.*write doc="):
+        made(ingest, {"a": 1})
+    assert made(ingest, {"doc": {"a": 1}}).workflows[0].arguments == {"doc": {"a": 1}}
+
+
+def test_options_of_a_workflow_are_those_of_its_submissions() -> None:
+    quick = encode.options(timeout=60, queue="fast")
+    job = made(quick, "a.mov", queue="slow")
+    assert (job.timeout_seconds, job.queue, job.workflows[0].function) == (60, "slow", "encode")
+    assert made(quick.options(priority=3), "a.mov").priority == 3
+    assert made(encode, "a.mov").queue == ""
+    with pytest.raises(ConfigurationError, match=r"no option 'tiemout'. Did you mean 'timeout'"):
+        encode.options(tiemout=3)

@@ -29,7 +29,8 @@ from tenure.control.messages.queues import (
 from tenure.jobs.model import Missed, Overlap, Schedule
 from tenure.jobs.why import utc
 from tenure.randomness import new_id
-from tenure.work.job_submission import SubmitOptions, submission_for
+from tenure.work.job_submission import submission_for
+from tenure.work.submit_options import SubmitOptions
 
 
 @click.group("schedule")

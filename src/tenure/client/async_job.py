@@ -21,13 +21,13 @@ from tenure.client.job_messages import (
     update_of_progress,
     update_of_view,
 )
+from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
 from tenure.control.messages.jobs import MAX_LISTED, JobView, LogLine
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
 from tenure.work.job_submission import Target, name_of, spread
-from tenure.work.registry import Workflow
 
 if TYPE_CHECKING:
     from tenure.client.async_client import AsyncClient
@@ -39,7 +39,7 @@ R = TypeVar("R")
 class AsyncJob(Generic[R]):
     """A submitted job. `R` is the type that its workflow returns."""
 
-    def __init__(self, client: AsyncClient, job_id: str, workflow: Workflow[..., Any] | None, clock: Clock) -> None:
+    def __init__(self, client: AsyncClient, job_id: str, workflow: ResultDecoder | None, clock: Clock) -> None:
         self._client, self.id, self._workflow, self._clock = client, job_id, workflow, clock
 
     async def wait(self, timeout: float | None = None, *, progress: bool = False) -> R:
@@ -127,7 +127,7 @@ class AsyncJob(Generic[R]):
 
     async def retry(self) -> AsyncJob[R]:
         """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
-        return cast("AsyncJob[R]", self._client.get(await self._client.retry(self.id), self._workflow))
+        return cast("AsyncJob[R]", self._client._handle(await self._client.retry(self.id), self._workflow))
 
     async def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> AsyncIterator[LogLine]:
         """Yields the lines that one attempt logged, the newest attempt by default; with `follow`, until it can log no more."""

@@ -11,16 +11,18 @@ Every request may be repeated, so a submission that was retried through a failov
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
 from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.job import Job, JobMap
-from tenure.client.job_messages import LONG_POLL_S, accepted, batches, decoded, decoded_result
+from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result
 from tenure.client.operator_calls import OperatorCalls
+from tenure.client.result_types import ResultDecoder
+from tenure.client.submissions import Submissions
 from tenure.clock import Clock, SystemClock
 from tenure.codec import Codec
 from tenure.control.caller import CallerPerThread
@@ -41,11 +43,9 @@ from tenure.control.messages.jobs import (
     LeaderView,
     ListJobs,
     LogPage,
-    ManySubmitted,
     ResultView,
     RetryJob,
     Submit,
-    SubmitMany,
     WhyReply,
 )
 from tenure.control.messages.wire import Reply, Request, placed
@@ -54,18 +54,13 @@ from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableErr
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.randomness import IdSource, fresh_random, new_id
-from tenure.work.job_submission import Target, split, spread, submission_for, submit_span, traced, with_codec
-from tenure.work.registry import Workflow
+from tenure.work.job_submission import Target, submit_span, traced, with_codec
 
 ReplyT = TypeVar("ReplyT")
-R = TypeVar("R")
 
 
-class Client(OperatorCalls):
+class Client(Submissions, OperatorCalls):
     """Talks to the managers of one datacenter, or to gates. Several threads may use one client."""
-
-    default_queue = ""
-    """The queue of submissions that name none; empty leaves it to the function and its workers."""
 
     def __init__(
         self,
@@ -92,48 +87,6 @@ class Client(OperatorCalls):
         self._caller = CallerPerThread(token=token, tls=tls)
 
     # Running things
-
-    @overload
-    def submit(
-        self,
-        workflow: Workflow[..., Coroutine[Any, Any, R]],
-        arguments: Mapping[str, Any] | None = None,
-        /,
-        **options_and_arguments: Any,
-    ) -> Job[R]: ...
-
-    @overload
-    def submit(
-        self, workflow: Workflow[..., R], arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
-    ) -> Job[R]: ...
-
-    @overload
-    def submit(
-        self, workflow: str, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
-    ) -> Job[Any]: ...
-
-    def submit(
-        self, workflow: Target, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
-    ) -> Job[Any]:
-        """Submits one run of a workflow. When this returns, the job is durable.
-
-        Options: timeout, grace, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, park, name,
-        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an
-        option is, goes into `arguments`.
-        """
-        submission = self._submission(workflow, arguments, options_and_arguments)
-        return self._handle(self.submit_job(submission).job_id, workflow)
-
-    def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
-        """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
-        each = (self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs))
-        made = [with_codec(self._codec, one) for one in each]
-        jobs = []
-        for part in batches(made):
-            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
-                carried = tuple(traced(one, span.traceparent) for one in part)
-                jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=carried)))
-        return [self._handle(job_id, workflow) for job_id in jobs]
 
     def map(
         self,
@@ -233,14 +186,8 @@ class Client(OperatorCalls):
 
     # How it is asked
 
-    def _submission(
-        self, workflow: Target, arguments: Mapping[str, Any] | None, given: Mapping[str, Any]
-    ) -> JobSubmission:
-        options, found = split(workflow, given, arguments)
-        return submission_for(workflow, found, options, self._ids, self.default_queue)
-
-    def _handle(self, job_id: str, workflow: Target | None) -> Job[Any]:
-        return Job(self, job_id, workflow if isinstance(workflow, Workflow) else None, self._clock)
+    def _handle(self, job_id: str, workflow: ResultDecoder | str | None) -> Job[Any]:
+        return Job(self, job_id, workflow if isinstance(workflow, ResultDecoder) else None, self._clock)
 
     def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT:
         reply = self.ask(request, wait_s)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.bound_checks import check
+from tenure.client.result_types import ResultDecoder
 from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ManySubmitted, ResultView, WorkflowView
@@ -21,7 +22,6 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.why import Link, link
-from tenure.work.registry import Workflow
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""
@@ -106,7 +106,7 @@ def attempts_of(view: JobView) -> int:
     return sum(one.attempt for one in view.workflows if one.state != "waiting")
 
 
-def result_of(view: JobView, workflow: Workflow[..., Any] | None) -> Any:
+def result_of(view: JobView, workflow: ResultDecoder | None) -> Any:
     """Returns the result of a job of one workflow, decoded as the function is annotated; of several, a dictionary by name."""
     if len(view.workflows) != 1:
         return {one.name: one.result for one in view.workflows}

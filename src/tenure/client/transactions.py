@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from tenure.client.transaction_types import SubmitIn
 from tenure.clock import SystemClock
 from tenure.codec import Codec
 from tenure.engines.checks import BodyCodec
@@ -22,12 +23,13 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.submission import validate
 from tenure.randomness import new_id
-from tenure.work.job_submission import Target, split, submission_for, with_codec
+from tenure.work.job_submission import Target, positional, split, submission_for, with_codec
 
 SUBMISSIONS = "tenure.submissions"
 """The mailbox from which a leader takes submissions that came through the engine."""
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _BODY = BodyCodec(JobSubmission)
+AnswerT = TypeVar("AnswerT")
 
 
 class Statement(NamedTuple):
@@ -41,14 +43,14 @@ class Statement(NamedTuple):
         return self.text.format(*places)
 
 
+def _typed(function: Callable[..., AnswerT]) -> SubmitIn[AnswerT]:
+    """Gives a function the types of `SubmitIn`."""
+    return function
+
+
+@_typed
 def submit_in(
-    connection: Any,
-    target: Target,
-    arguments: Mapping[str, Any] | None = None,
-    *,
-    schema: str = "tenure",
-    codec: Codec | None = None,
-    **given: Any,
+    connection: Any, target: Any, /, *arguments: Any, schema: str = "tenure", codec: Codec | None = None, **given: Any
 ) -> str:
     """Submits a job in the transaction that is open on `connection`. Returns the id of the job.
 
@@ -58,7 +60,7 @@ def submit_in(
 
     Raises before anything is written when the submission cannot be accepted.
     """
-    submission = _checked(target, arguments, given, codec)
+    submission = _checked(target, positional(target, arguments), given, codec)
     if isinstance(connection, Engine):
         mailbox: Mailbox[JobSubmission, None] = connection.mailbox(SUBMISSIONS, JobSubmission)
         mailbox.send(submission)
@@ -71,17 +73,12 @@ def submit_in(
     return submission.job_id
 
 
+@_typed
 async def submit_in_async(
-    connection: Any,
-    target: Target,
-    arguments: Mapping[str, Any] | None = None,
-    *,
-    schema: str = "tenure",
-    codec: Codec | None = None,
-    **given: Any,
+    connection: Any, target: Any, /, *arguments: Any, schema: str = "tenure", codec: Codec | None = None, **given: Any
 ) -> str:
     """As `submit_in`, on an async connection of psycopg, asyncpg or SQLAlchemy (an AsyncSession too)."""
-    submission = _checked(target, arguments, given, codec)
+    submission = _checked(target, positional(target, arguments), given, codec)
     send = _ASYNC_WAYS.get(_kind(connection))
     if send is None:
         raise _unknown(connection, _ASYNC_WAYS, "submit_in" if _kind(connection) in _WAYS else "")

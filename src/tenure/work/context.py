@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 from _thread import get_ident
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -239,7 +239,7 @@ class BaseContext:
         return self._handle.delivery.fence
 
     def _child(
-        self, target: Any, arguments: Mapping[str, Any] | None, key: str, given: dict[str, Any]
+        self, target: Any, values: tuple[Any, ...], key: str, given: dict[str, Any]
     ) -> tuple[JobCourier, JobSubmission, Any]:
         """Returns the submission that `submit` of both contexts sends, and the courier that sends it."""
         # Imported here: most workflows submit nothing, and a slot shall start quickly.
@@ -249,7 +249,7 @@ class BaseContext:
         courier = self._handle.delivery.courier()
         if self._children is None:
             self._children = Children(self)
-        submission = self._children.prepare(target, given, arguments, key)
+        submission = self._children.prepare(target, values, given, key)
         return courier, submission, target if isinstance(target, Workflow) else None
 
     def _encode_checkpoint(self, data: Any) -> bytes:
@@ -290,15 +290,7 @@ class Context(BaseContext):
         """
         return Polling(self, every_s, most_s, why)
 
-    def submit(
-        self,
-        workflow: Any,
-        arguments: Mapping[str, Any] | None = None,
-        /,
-        *,
-        key: str = "",
-        **options_and_arguments: Any,
-    ) -> ChildJob[Any]:
+    def submit(self, workflow: Any, /, *arguments: Any, key: str = "", **options_and_arguments: Any) -> ChildJob[Any]:
         """Have another workflow run as a job of its own; `wait()` for it, which proves what it proves.
 
         The next attempt of this job finds the same child: by `key`, or by the order in which it is submitted. It is cancelled when
@@ -340,13 +332,7 @@ class AsyncContext(BaseContext):
         return AsyncPolling(self, every_s, most_s, why)
 
     async def submit(
-        self,
-        workflow: Any,
-        arguments: Mapping[str, Any] | None = None,
-        /,
-        *,
-        key: str = "",
-        **options_and_arguments: Any,
+        self, workflow: Any, /, *arguments: Any, key: str = "", **options_and_arguments: Any
     ) -> AsyncChildJob[Any]:
         """Have another workflow run as a job of its own; see `Context.submit`. Tasks that submit at once give each a `key`."""
         from tenure.work.job_submission import AsyncChildJob

@@ -13,12 +13,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from tenure import tracing
-from tenure.backoff import Retry
 from tenure.bounds import as_name
 from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
@@ -26,6 +25,7 @@ from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
+from tenure.work.submit_options import ALSO, OPTIONS, SubmitOptions
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context
@@ -35,53 +35,12 @@ Target = Workflow[..., Any] | str
 """The workflow of a submission: a function marked with @workflow, or its registered name."""
 
 
-class SubmitOptions(TypedDict, total=False):
-    """The options of `submit` beside the workflow's own arguments. Times are in seconds."""
-
-    timeout: float
-    """The job ends, done or not, after so long. Without it the function's `job_timeout` counts, then its queue's, then nothing."""
-    grace: float
-    """The first extension that it can earn past its deadline while it advances, 30 s by default; further ones are half as long each. 0: none."""
-    queue: str
-    """Without it the function's queue counts, then the one in which workers serve it."""
-    priority: int
-    park: bool
-    """Accept work that no worker has registered yet: it waits for one that serves it."""
-    delay: float
-    """Seconds before it may start."""
-    job_id: str
-    """A repeated submission under one id is one job, for ever."""
-    idempotency_key: str
-    """Makes repeated submissions one job, as job_id does, but leaves the id to Tenure."""
-    labels: Mapping[str, str]
-    retry: Retry
-    max_attempts: int
-    stall: float
-    stuck: float
-    """No progress for so long, and the job is given up."""
-    version: str
-    result_ttl: float
-    """Seconds for which its result is kept."""
-    name: str
-    """The name that lists show; by default the workflow's."""
-    submitted_by: str
-    target_datacenters: Sequence[str]
-    """At a gate: where it runs, in each of them the whole of it."""
-    datacenters: int
-    """At a gate, where none is named: in how many of the best it runs; 1 by default."""
-
-
-OPTIONS = frozenset(SubmitOptions.__annotations__)
-ALSO = {"timeout_seconds": "timeout", "stuck_threshold": "stuck"}
-"""Names that the fields of a submission have. Without this table they would become arguments of the workflow."""
-
-
 def split(
     target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[SubmitOptions, dict[str, Any]]:
     """Returns options and arguments. It raises for a name that could be both."""
     given = {ALSO.get(key, key): value for key, value in given.items()}
-    options = cast("SubmitOptions", {key: value for key, value in given.items() if key in OPTIONS})
+    options = {key: value for key, value in given.items() if key in OPTIONS}
     named = {key: value for key, value in given.items() if key not in OPTIONS}
     if isinstance(target, Workflow):
         both = sorted(OPTIONS.intersection(target.parameters).intersection(options))
@@ -90,10 +49,42 @@ def split(
                 f"{both[0]!r} is an argument of {target.name} and an option of submit",
                 remedy=f"Give the workflow's own in a dictionary: submit({target.name}, {{{both[0]!r}: ...}})",
             )
+        options = {**target.preset, **options}
     twice = sorted(set(named).intersection(arguments or ()))
     if twice:
-        raise ArgumentsError(f"argument {twice[0]!r} is given twice", remedy="Give it in the dictionary or by name")
-    return options, {**(arguments or {}), **named}
+        raise ArgumentsError(f"argument {twice[0]!r} is given twice", remedy="Give it once")
+    return cast("SubmitOptions", options), {**(arguments or {}), **named}
+
+
+def positional(target: Target, given: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the arguments that a call of `submit` gives without their names. One dictionary holds all of them by name."""
+    if not given or given == (None,):
+        return {}
+    names = target.positional if isinstance(target, Workflow) else None
+    if len(given) == 1 and isinstance(given[0], Mapping):
+        found = dict(given[0])
+        if names and found and isinstance(target, Workflow) and not set(found).intersection(target.parameters):
+            raise ArgumentsError(
+                f"one dictionary is taken for all arguments of {target.name}, and none of them is called {next(iter(found))!r}",
+                remedy=f"Where it is the value of {names[0]!r}, write {names[0]}={{...}}",
+            )
+        return found
+    return bound(name_of(target), names, given)
+
+
+def bound(name: str, names: Sequence[str] | None, given: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns values by the names of their parameters. Raises `ArgumentsError` where nobody knows the names, or there are too many values."""
+    if names is None:
+        raise ArgumentsError(
+            f"nobody here knows which arguments of {name} these are: {', '.join(map(repr, given))[:200]}",
+            remedy="Give them by name, or give the function itself",
+        )
+    if len(given) > len(names):
+        raise ArgumentsError(
+            f"{len(given)} values are given to {name}, which takes {len(names)} without a name",
+            remedy=f"They are: {', '.join(names) or 'none'}",
+        )
+    return dict(zip(names, given, strict=False))
 
 
 def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOptions) -> WorkflowSpec:
@@ -268,11 +259,9 @@ class Children:
         self._context = context
         self._counts: Counter[str] = Counter()
 
-    def prepare(
-        self, target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None, key: str
-    ) -> JobSubmission:
+    def prepare(self, target: Target, values: tuple[Any, ...], given: Mapping[str, Any], key: str) -> JobSubmission:
         """Returns the submission of a child. Its id comes from the parent, the workflow and the key, so that it is submitted once."""
-        options, found = split(target, given, arguments)
+        options, found = split(target, given, positional(target, values))
         if "job_id" in options or "idempotency_key" in options:
             raise ConfigurationError(
                 "a child's id comes from its parent",

@@ -6,13 +6,14 @@ imports the modules that it was told to serve (`served_modules`) and collects wh
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -25,10 +26,11 @@ from tenure.errors import ArgumentsError, ConfigurationError, LimitError, Unknow
 from tenure.served_workflow import ServedWorkflow, version_order
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
+from tenure.work.signatures import arguments_of, hints_of
+from tenure.work.submit_options import SubmitOptions, known_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 MAX_RESULT_BYTES = 262_144
 """The most bytes of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
@@ -41,9 +43,9 @@ MAX_OFFER_BYTES = 196_608
 
 @dataclass(frozen=True, eq=False)
 class Workflow(Generic[P, R]):
-    """A marked function with what the runtime needs to know of it. Calling it calls the function."""
+    """A marked function with what the runtime needs to know of it. Calling it calls the function. `R` is the type of its result."""
 
-    function: Callable[P, R]
+    function: Callable[P, Any]
     name: str
     version: str = "1"
     timeout: float | None = None
@@ -54,6 +56,8 @@ class Workflow(Generic[P, R]):
     queue: str | None = None  # of a job whose submission has none
     priority: int | None = None
     retry_rules: RetryRules = ANY_ERROR
+    preset: SubmitOptions = field(default_factory=SubmitOptions)
+    """The options of its submissions, as `options` sets them."""
 
     def __post_init__(self) -> None:
         check(self.name, FunctionName, field="workflow name")
@@ -72,7 +76,15 @@ class Workflow(Generic[P, R]):
         _ = self._arguments  # a signature that cannot be served is found where it is written, not where it is called
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+        result: R = self.function(*args, **kwargs)
+        return result
+
+    def options(self, **options: Unpack[SubmitOptions]) -> Self:
+        """Returns this workflow with options of `submit`: `submit(encode.options(timeout=hours(6)), path="a.mov")`.
+
+        Type checkers then check the options and the arguments, which they cannot do where both are given by name in one call.
+        """
+        return dataclasses.replace(self, preset=SubmitOptions(**{**self.preset, **known_options(options)}))
 
     @property
     def is_async(self) -> bool:
@@ -80,54 +92,11 @@ class Workflow(Generic[P, R]):
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
-        # The first parameter is ours: its annotation may name what is imported only for type checkers.
-        first = next(iter(inspect.signature(self.function).parameters), "")
-        code = inspect.unwrap(self.function)
-        bare = types.FunctionType(code.__code__, code.__globals__, closure=code.__closure__)
-        bare.__annotations__ = {name: hint for name, hint in inspect.get_annotations(code).items() if name != first}
-        try:
-            return typing.get_type_hints(bare, include_extras=True)
-        except Exception as error:
-            raise ConfigurationError(
-                f"the annotations of workflow {self.name} cannot be read: {error}",
-                remedy="Make every annotated type importable at run time",
-            ) from error
+        return hints_of(self.function, self.name)
 
     @functools.cached_property
     def _arguments(self) -> type[msgspec.Struct]:
-        parameters = list(inspect.signature(self.function).parameters.values())
-        if not parameters or parameters[0].kind not in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            raise ConfigurationError(
-                f"workflow {self.name} takes no context", remedy=f"Write: def {self.name}(ctx, ...)"
-            )
-        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-        for parameter in parameters[1:]:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise ConfigurationError(
-                    f"parameter {parameter} of workflow {self.name} cannot be sent by name",
-                    remedy="Name every parameter; arguments travel as a JSON object",
-                )
-            kind = self._hints.get(parameter.name, Any)
-            if parameter.default is inspect.Parameter.empty:
-                fields.append((parameter.name, kind))
-            else:
-                fields.append(
-                    (parameter.name, kind, msgspec.field(default_factory=functools.partial(_same, parameter.default)))
-                )
-        try:
-            struct = msgspec.defstruct(
-                "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=self.function.__module__
-            )
-            msgspec.json.Decoder(struct)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(
-                f"the arguments of workflow {self.name} cannot be JSON: {error}",
-                remedy="Use plain types, dataclasses, msgspec.Struct or TypedDict",
-            ) from error
-        return struct
+        return arguments_of(self.function, self.name, self._hints)
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function's types want them; raises `ArgumentsError` that says which one and why."""
@@ -145,6 +114,12 @@ class Workflow(Generic[P, R]):
         plain = plain_arguments(self.name, arguments)
         self.check_arguments(plain)
         return plain
+
+    @functools.cached_property
+    def positional(self) -> tuple[str, ...]:
+        """The names of the arguments that may be given without a name, in order."""
+        found = list(inspect.signature(self.function).parameters.values())[1:]
+        return tuple(one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -218,69 +193,85 @@ class Workflow(Generic[P, R]):
             return None  # a return annotation may be looser than JSON, such as `object`
 
 
+@dataclass(frozen=True, eq=False)
+class AsyncWorkflow(Workflow[P, R]):
+    """An async function, marked. Calling it gives what the function gives, a coroutine, and its result is what that returns."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]  # as its function
+        made: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return made
+
+
+class WorkflowSettings(typing.TypedDict, total=False):
+    """The settings that the author of a workflow may give it. Times are in seconds. A submission may say otherwise."""
+
+    name: str | None
+    version: str
+    max_attempts: int | None
+    """Stands for that of `retry`."""
+    timeout: float | None
+    """Bounds one attempt."""
+    stall: float | None
+    """Bounds the silence between two beats."""
+    job_timeout: float | None
+    """Bounds a whole job of it."""
+    retry: Retry | None
+    proof: Literal["beat", "progress"] | None
+    """Fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting."""
+    queue: str | None
+    priority: int | None
+    give_up_on: Iterable[type[BaseException]]
+    """Errors that fail the work at once."""
+    retry_on: Iterable[type[BaseException]] | None
+    """With it, all other errors that the code raises fail the work at once: `retry_on=[ConnectionError]`."""
+
+
+class WorkflowMark(typing.Protocol):
+    """Marks a function, as `workflow(...)` with settings does."""
+
+    @overload
+    def __call__(self, marked: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+
+    @overload
+    def __call__(self, marked: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+
+
 @overload
 def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
 
 
 @overload
-def workflow(
-    *,
-    name: str | None = None,
-    version: str = "1",
-    max_attempts: int | None = None,
-    timeout: float | None = None,
-    stall: float | None = None,
-    job_timeout: float | None = None,
-    retry: Retry | None = None,
-    proof: Literal["beat", "progress"] | None = None,
-    queue: str | None = None,
-    priority: int | None = None,
-    give_up_on: Iterable[type[BaseException]] = (),
-    retry_on: Iterable[type[BaseException]] | None = None,
-) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(**settings: Unpack[WorkflowSettings]) -> WorkflowMark: ...
 
 
-def workflow(
-    function: Callable[P, R] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    version: str = "1",
-    max_attempts: int | None = None,
-    timeout: float | None = None,
-    stall: float | None = None,
-    job_timeout: float | None = None,
-    retry: Retry | None = None,
-    proof: Literal["beat", "progress"] | None = None,
-    queue: str | None = None,
-    priority: int | None = None,
-    give_up_on: Iterable[type[BaseException]] = (),
-    retry_on: Iterable[type[BaseException]] | None = None,
-) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
-    """Mark a function, sync or async, as a workflow.
-
-    `timeout` bounds one attempt, `job_timeout` a whole job of it, `stall` the silence between two beats; all in seconds. `max_attempts` stands for that of `retry`.
-    `queue` and `priority` are those of jobs whose submission has none. `proof` fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting.
-    Errors that `give_up_on` names fail the work at once. With `retry_on`, all others that the code raises do: `retry_on=[ConnectionError]`.
-    """
-
-    def mark(marked: Callable[P, R]) -> Workflow[P, R]:
-        called = name or str(getattr(marked, "__name__", ""))
-        return Workflow(
-            marked,
-            name=called,
-            version=str(version),
-            timeout=timeout,
-            stall=stall,
-            job_timeout=job_timeout,
-            retry=_policy(retry or Retry(), max_attempts),
-            proof=None if proof is None else Proof(proof),
-            queue=queue,
-            priority=priority,
-            retry_rules=RetryRules.of(called, give_up_on, retry_on),
+def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+    """Mark a function, sync or async, as a workflow. `WorkflowSettings` has the settings: `@workflow(stall=600, max_attempts=1)`."""
+    for setting in settings.keys() - WorkflowSettings.__annotations__:
+        raise ConfigurationError(
+            f"@workflow has no setting {setting!r}", remedy=f"It has: {', '.join(WorkflowSettings.__annotations__)}"
         )
+    return (lambda marked: _marked(marked, settings)) if function is None else _marked(function, settings)
 
-    return mark if function is None else mark(function)
+
+def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[..., Any]:
+    settings = dict(given)
+    name = settings.pop("name", None) or str(getattr(function, "__name__", ""))
+    most, proof = settings.pop("max_attempts", None), settings.pop("proof", None)
+    give_up_on, retry_on = settings.pop("give_up_on", ()), settings.pop("retry_on", None)
+    kind = AsyncWorkflow if inspect.iscoroutinefunction(function) else Workflow
+    return kind(
+        function,
+        name=name,
+        version=str(settings.pop("version", "1")),
+        retry=_policy(settings.pop("retry", None) or Retry(), most),
+        proof=None if proof is None else Proof(proof),
+        retry_rules=RetryRules.of(name, give_up_on, retry_on),
+        **settings,
+    )
 
 
 def _policy(retry: Retry, max_attempts: int | None) -> Retry:
@@ -370,10 +361,6 @@ def _text_of(kind: Any) -> str:
 def as_text(text: str) -> str:
     """Returns a text as a field of the catalogue may hold it: printable, and at most 200 characters."""
     return "".join(char if char.isprintable() else " " for char in text)[:200]
-
-
-def _same(value: T) -> T:
-    return value
 
 
 def _place(function: Callable[..., Any]) -> str:

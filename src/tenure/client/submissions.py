@@ -1,0 +1,159 @@
+# Generated from async_submissions.py by tools/generate_sync.py: change that file, then run the tool.
+
+"""Submitting: one run of a workflow, many, or all of a list; and workflows that are known from the catalogue only.
+
+Type checkers know the arguments of `submit` from the function. Python's types cannot join a function's own parameters with the options of
+`submit`, so there is one signature for each option: where a call has one, only that option is checked. `encode.options(...)` has both
+checked (decision 0430).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from tenure import tracing
+from tenure.backoff import Retry
+from tenure.client.job import Job
+from tenure.client.job_messages import accepted, batches
+from tenure.client.result_types import ResultDecoder
+from tenure.client.workflow_handle import WorkflowHandle
+from tenure.codec import Codec
+from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany
+from tenure.control.messages.wire import Request
+from tenure.control.messages.workflows import ListWorkflows, WorkflowList
+from tenure.jobs.model import JobSubmission
+from tenure.randomness import IdSource
+from tenure.work.job_submission import Target, positional, split, spread, submission_for, traced, with_codec
+from tenure.work.registry import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ReplyT = TypeVar("ReplyT")
+
+
+class Submissions(ABC):
+    """A base of the client: what submits."""
+
+    default_queue = ""
+    """The queue of submissions that name none; empty leaves it to the function and its workers."""
+    _ids: IdSource
+    _codec: Codec | None
+
+    @abstractmethod
+    def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT: ...
+
+    @abstractmethod
+    def submit_job(self, submission: JobSubmission) -> Done: ...
+
+    @abstractmethod
+    def _handle(self, job_id: str, workflow: ResultDecoder | str | None) -> Job[Any]: ...
+
+    @overload
+    def submit(
+        self, workflow: str, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[Any]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: Workflow[..., R], arguments: Mapping[str, Any] | None, /, **options_and_arguments: Any
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, timeout: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, grace: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, queue: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, priority: int, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, park: bool, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, delay: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, job_id: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, idempotency_key: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, labels: Mapping[str, str], **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, retry: Retry, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, max_attempts: int, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, stall: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, stuck: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, version: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, result_ttl: float, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, name: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, submitted_by: str, **rest: Any) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: Workflow[..., R], /, *args: Any, target_datacenters: Sequence[str], **rest: Any
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(self, workflow: Workflow[..., R], /, *args: Any, datacenters: int, **rest: Any) -> Job[R]: ...
+
+    def submit(self, workflow: Any, /, *arguments: Any, **options_and_arguments: Any) -> Job[Any]:
+        """Submits one run of a workflow. When this returns, the job is durable.
+
+        Options: timeout, grace, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, park, name,
+        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow. Arguments may be given by
+        name, in the order of the function, or in one dictionary, where those go that are called as an option is.
+        """
+        submission = self._submission(workflow, positional(workflow, arguments), options_and_arguments)
+        return self._handle(self.submit_job(submission).job_id, workflow)
+
+    def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
+        """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
+        each = (self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs))
+        made = [with_codec(self._codec, one) for one in each]
+        jobs = []
+        for part in batches(made):
+            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
+                carried = tuple(traced(one, span.traceparent) for one in part)
+                jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=carried)))
+        return [self._handle(job_id, workflow) for job_id in jobs]
+
+    def workflow(self, name: str, *, like: Callable[P, R] | None = None, version: str = "") -> WorkflowHandle[P, R]:
+        """Returns a handle of a workflow whose code this program does not have, with its arguments as the catalogue has them.
+
+        `like` gives type checkers, and the result, their types: a function with the same parameters but for `ctx`, whose body is never run.
+        Without `version`, any may do the work, and the arguments are checked against the newest that is served.
+        """
+        listed = self._expect(WorkflowList, ListWorkflows(name=name))
+        return WorkflowHandle(self, listed.workflows, name, version, like)
+
+    def _submission(
+        self, workflow: Target, arguments: Mapping[str, Any] | None, given: Mapping[str, Any]
+    ) -> JobSubmission:
+        options, found = split(workflow, given, arguments)
+        return submission_for(workflow, found, options, self._ids, self.default_queue)
