@@ -28,6 +28,7 @@ from tenure.engines.checks import (
     check_name,
     check_reply_to,
     check_seconds,
+    check_step,
 )
 from tenure.engines.contracts import (
     MAX_VISIBILITY_S,
@@ -45,7 +46,13 @@ from tenure.engines.contracts import (
     Withdrawal,
 )
 from tenure.engines.long_poll import HandlePolls, LongPolls
-from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, ReplyNotAvailableError
+from tenure.errors import (
+    ConfigurationError,
+    EngineUnavailableError,
+    KeyRefusedError,
+    MailboxClosedError,
+    ReplyNotAvailableError,
+)
 
 
 class DeliveredContent(NamedTuple):
@@ -105,6 +112,12 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _extend(self, seconds: float, checkpoint: bytes | None) -> None: ...
 
     @abstractmethod
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None: ...
+
+    @abstractmethod
+    def _steps(self, key: str) -> list[bytes]: ...
+
+    @abstractmethod
     def _reply(self, encoded: bytes) -> None:
         """Posts it to `reply_to`, which is not None here."""
 
@@ -128,6 +141,21 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         )  # before the engine is asked, so that we never take a lease for longer than it is
         self._extend(float(seconds), None if checkpoint is None else bytes(checkpoint))
         self.lease_until = max(self.lease_until, asked + seconds)
+
+    def append_step(self, record: bytes, seconds: float = 0) -> None:
+        check_seconds("visibility_timeout", seconds)
+        check_step(record)
+        asked = self._clock.boottime()
+        self._append_step(self._keyed(), float(seconds), bytes(record))
+        self.lease_until = max(self.lease_until, asked + seconds)
+
+    def steps(self) -> list[bytes]:
+        return self._steps(self._keyed())
+
+    def _keyed(self) -> str:
+        if self.key is None:
+            raise ConfigurationError(f"message {self.id} has no key, so it has no steps", remedy="Send it with key=")
+        return self.key
 
     def reply(self, body: ReplyT) -> None:
         self._reply(self.encode_reply(body))

@@ -87,6 +87,10 @@ def check_checkpoint(checkpoint: bytes | None) -> None:
         )
 
 
+def check_step(record: bytes) -> None:
+    check_size("step", record, c.MAX_BODY_BYTES, remedy="Put large results into the store and return their key")
+
+
 def check_key(key: str, field: str = "key") -> str:
     if not 1 <= len(key) <= c.MAX_KEY_CHARS or "\0" in key:
         raise LimitError(field, f"{len(key)} characters", f"1 to {c.MAX_KEY_CHARS} characters without NUL")

@@ -105,3 +105,5 @@ class KeyRecord(msgspec.Struct):
     revoked: bool = False
     ended_at: float = inf
     checkpoint: bytes | None = None
+    steps: list[bytes] = []
+    """The records of finished steps, for every later delivery and generation. Only ever appended to."""

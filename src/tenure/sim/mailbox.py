@@ -162,6 +162,19 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
         self._mailbox.connection.when_answered(hold)
 
+    def append_step(self, record: bytes, seconds: float = 0) -> None:
+        asked_at = self._mailbox.connection.asked_at
+        self._do(lambda: self._inner.append_step(record, seconds), "step of")
+
+        def hold() -> None:
+            self.lease_until = max(self.lease_until, asked_at + seconds)
+
+        self._mailbox.connection.when_answered(hold)
+
+    def steps(self) -> list[bytes]:
+        found: list[bytes] = self._mailbox.connection.do(self._inner.steps, f"steps of {self.id} #{self.delivery_count}")
+        return found
+
     def reply(self, body: ReplyT) -> None:
         self._do(lambda: self._inner.reply(body), "reply to", answers=True)
 

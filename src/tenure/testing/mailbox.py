@@ -38,6 +38,10 @@ class FakeMessage(MemoryMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._fake.note("extend_visibility")
         super().extend_visibility(seconds, checkpoint)
 
+    def append_step(self, record: bytes, seconds: float = 0) -> None:
+        self._fake.note("append_step")
+        super().append_step(record, seconds)
+
     def reply(self, body: ReplyT) -> None:
         self._fake.note("reply")
         super().reply(body)

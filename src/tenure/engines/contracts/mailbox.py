@@ -210,6 +210,19 @@ class Message(ABC, Generic[BodyT, ReplyT]):
         """
 
     @abstractmethod
+    def append_step(self, record: bytes, seconds: float = 0) -> None:
+        """Append one record to the steps of the message's key, and hold the message as `extend_visibility` does: both or neither.
+
+        The record is durable when this returns. Steps belong to the key: every later delivery and generation of it finds them, while the key is
+        remembered; `revoke` deletes them. Raises `ConfigurationError` for a message without a key. A call that is made again after a lost answer
+        may append the record twice.
+        """
+
+    @abstractmethod
+    def steps(self) -> list[bytes]:
+        """Return the records of the key, in the order in which they were appended."""
+
+    @abstractmethod
     def reply(self, body: ReplyT) -> None:
         """Send an answer to `reply_to`; the message stays ours."""
 

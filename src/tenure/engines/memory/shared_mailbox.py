@@ -154,6 +154,18 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             record, now = self._held(box)
             box.state.extend(record, now + seconds, checkpoint)
 
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None:
+        box = self._mailbox.box
+        with box.lock:
+            held, now = self._held(box)
+            box.state.append_step(held, now + seconds, record)
+
+    def _steps(self, key: str) -> list[bytes]:
+        box = self._mailbox.box
+        with box.lock:
+            self._held(box)
+            return box.state.steps(key)
+
     def _reply(self, encoded: bytes) -> None:
         box = self._mailbox.box
         with box.lock:

@@ -145,6 +145,16 @@ class Extend(LogCommand, tag="extend", frozen=True):
     checkpoint: bytes | None
 
 
+class AppendStep(LogCommand, tag="step", frozen=True):
+    """Append a record to the steps of the message's key, and hold the message for longer."""
+
+    box: str
+    message: str
+    receipt: str
+    seconds: float
+    record: bytes
+
+
 class SettleWithReply(LogCommand, tag="reply", frozen=True):
     box: str
     message: str
@@ -246,6 +256,7 @@ AnyCommand: TypeAlias = (
     | Nack
     | Release
     | Extend
+    | AppendStep
     | SettleWithReply
     | Bury
     | Revoke

@@ -148,7 +148,7 @@ class Ledger:
             self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
         return bool(found)
 
-    def _held(self, command: c.Nack | c.Extend | c.SettleWithReply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
+    def _held(self, command: c.Nack | c.Extend | c.AppendStep | c.SettleWithReply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
         box = self.at_now(command.box)
         record = box.held(command.message, command.receipt)
         if record is None:
@@ -263,6 +263,11 @@ class Ledger:
         box, record = self._held(command)
         box.extend(record, self.now + command.seconds, command.checkpoint)
 
+    def _append_step(self, command: c.AppendStep) -> None:
+        box, record = self._held(command)
+        if record.key is not None:
+            box.append_step(record, self.now + command.seconds, command.record)
+
     def _reply(self, command: c.SettleWithReply) -> None:
         _, record = self._held(command)
         self.post(record, command.body, False)
@@ -366,6 +371,7 @@ _RULES: dict[type, Callable[[Ledger, Any], Any]] = {
     c.Nack: Ledger._nack,
     c.Release: Ledger._release,
     c.Extend: Ledger._extend,
+    c.AppendStep: Ledger._append_step,
     c.SettleWithReply: Ledger._reply,
     c.Bury: Ledger._bury,
     c.Revoke: Ledger._revoke,

@@ -95,6 +95,22 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
         self._ask("extend", c.Extend, *self.held, seconds, checkpoint)
 
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None:
+        self._ask("append_step", c.AppendStep, *self.held, seconds, record)
+
+    def _steps(self, key: str) -> list[bytes]:
+        return self._mailbox.engine.call("steps", self._read_steps, key)
+
+    async def _read_steps(self, key: str) -> list[bytes]:
+        """On the loop."""
+        log = self._mailbox.engine.log
+        await log.catch_up()
+        box = log.ledger.box(self._mailbox.name)
+        record = box.held(*self.held)
+        if record is None or not record.is_held(self.held[1], log.about_now()):
+            self._refuse()
+        return box.steps(key)
+
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", c.SettleWithReply, *self.held, encoded)
 

@@ -131,6 +131,15 @@ class PostgresMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
         self._ask("extend", (self._row, self._token, seconds, checkpoint))
 
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None:
+        self._ask("append_step", (self._row, self._token, self._mailbox.name, key, seconds, record))
+
+    def _steps(self, key: str) -> list[bytes]:
+        found = self._mailbox.query("steps", (self._row, self._token, self._mailbox.name, key))[0][0]
+        if found is None:
+            self._refuse()
+        return [bytes(record) for record in found]
+
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", (self._row, self._token, self.reply_to, encoded))
 

@@ -19,11 +19,11 @@ from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
 """The version of the tables, and of the meaning that functions give to their rows. A process refuses a schema of a version above its own."""
-REVISION = 7
+REVISION = 8
 """The revision of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: their arguments and results are the same."""
 # version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
-FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")
+FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "steps.sql", "dead_letters.sql", "journal.sql", "store.sql")
 
 # Plans must not depend on statistics, which are wrong by nature for a queue: empty now, a million rows in a minute.
 # Nor may a call be planned anew: the server does that when it takes a plan made for these values to be better, and it costs more than the call.
@@ -146,6 +146,8 @@ class Statements:
     reply: str = "SELECT {s}.reply(%b::bigint, %b::bigint, %b::text, %b::bytea)"
     settle: str = "SELECT {s}.settle(%b::bigint, %b::bigint, %b::text, %b::text, %b::text, %b::bytea)"
     extend: str = "SELECT {s}.extend(%b::bigint, %b::bigint, %b::float8, %b::bytea)"
+    append_step: str = "SELECT {s}.append_step(%b::bigint, %b::bigint, %b::text, %b::text, %b::float8, %b::bytea)"
+    steps: str = "SELECT {s}.steps(%b::bigint, %b::bigint, %b::text, %b::text)"
     bury: str = "SELECT {s}.bury(%b::bigint, %b::bigint, %b::text, %b::text)"
     nack: str = "SELECT {s}.nack(%b::bigint, %b::bigint, %b::float8, %b::int)"
     release: str = "SELECT {s}.release(%b::bigint, %b::bigint)"

@@ -88,6 +88,15 @@ class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if answer[1]:
             raise ReceiptHandleExpiredError(self.id, answer[1][1].decode())
 
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None:
+        self._ask("append_step", microseconds(seconds), key, record)
+
+    def _steps(self, key: str) -> list[bytes]:
+        answer = self._mailbox.call("steps", self.id, self._token, key)
+        if answer[1] is not None:
+            raise ReceiptHandleExpiredError(self.id, answer[1].decode())
+        return list(answer[2])
+
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", self.reply_to or "", encoded)
 

@@ -86,9 +86,11 @@ def prepare_file(connection: sqlite3.Connection, path: Path) -> None:
 def create_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Make what is missing, inside the caller's transaction; another process may have been first."""
     if _version(connection, path) == SCHEMA_VERSION:
+        if connection.execute(_LATEST_PART).fetchone() is None:
+            _run(connection, "schema_later.sql")
         return
-    for statement in _statements():
-        connection.execute(statement)
+    _run(connection, "schema.sql")
+    _run(connection, "schema_later.sql")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -106,8 +108,17 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def _statements() -> Iterator[str]:
-    text = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+_LATEST_PART = "SELECT 1 FROM sqlite_master WHERE name = 'message_step_forgotten'"
+"""Finds the last statement of schema_later.sql."""
+
+
+def _run(connection: sqlite3.Connection, name: str) -> None:
+    for statement in _statements(name):
+        connection.execute(statement)
+
+
+def _statements(name: str) -> Iterator[str]:
+    text = resources.files(__package__).joinpath(name).read_text("utf-8")
     pending = ""
     for line in text.splitlines():
         pending += line.split("--")[0] + "\n"

@@ -340,6 +340,22 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if extended.rowcount != 1:
                 raise self._expired(tx, now)
 
+    def _append_step(self, key: str, seconds: float, record: bytes) -> None:
+        database, name = self._mailbox.database, self._mailbox.name
+        with database.writer as tx:
+            now = database.now()
+            if tx.execute(sql.EXTEND_OURS, (now + micros(seconds), *self.receipt(now))).rowcount != 1:
+                raise self._expired(tx, now)
+            tx.execute(sql.INSERT_STEP, (name, key, name, key, record))
+
+    def _steps(self, key: str) -> list[bytes]:
+        database = self._mailbox.database
+        with database.reader as tx:
+            now = database.now()
+            if not self.is_held_in(tx, now):
+                raise self._expired(tx, now)
+            return [record for (record,) in tx.execute(sql.SELECT_STEPS, (self._mailbox.name, key)).fetchall()]
+
     def _reply(self, encoded: bytes) -> None:
         answer, reply_to = self._answer(encoded)
         database = self._mailbox.database

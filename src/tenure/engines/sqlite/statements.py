@@ -92,6 +92,11 @@ EXTEND_OURS_WITH_CHECKPOINT = """
 UPDATE message
 SET visible_at = max(visible_at, ?), deliveries = deliveries + (state = 1), state = 3, checkpoint = ?
 WHERE seq = ? AND id = ? AND claims = ? AND state <> 0 AND visible_at > ?"""
+# Append to the steps of a key. pk.
+INSERT_STEP = """
+INSERT INTO message_step (mailbox, key, number, record)
+SELECT ?, ?, coalesce((SELECT max(number) FROM message_step WHERE mailbox = ? AND key = ?), 0) + 1, ?"""
+SELECT_STEPS = "SELECT record FROM message_step WHERE mailbox = ? AND key = ? ORDER BY number"
 # Why a receipt is not valid. pk.
 SELECT_FOR_REASON = "SELECT claims, state, visible_at FROM message WHERE seq = ? AND id = ?"
 # Without regard to receipts: replaced, revoked, dead. pk.

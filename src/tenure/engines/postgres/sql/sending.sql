@@ -95,6 +95,7 @@ BEGIN
     VALUES (p_mailbox, p_key, -1, true, clock_timestamp() + {memory})
     ON CONFLICT (mailbox, key) DO UPDATE SET revoked = true, ended = false, checkpoint = NULL, check_at = excluded.check_at
     RETURNING k.message INTO v_message;
+    DELETE FROM {schema}.step s WHERE s.mailbox = p_mailbox AND s.key = p_key;
     DELETE FROM {schema}.message m WHERE m.id = v_message;
     RETURN FOUND;
 END $$;

@@ -12,5 +12,8 @@ end
 redis.call('HSETNX', k, 'g', -1)
 redis.call('HSET', k, 'r', '1')
 redis.call('HDEL', k, 'c')
+for n = 1, tonumber(redis.call('HGET', k, 'n') or 0) do
+    redis.call('HDEL', k, 's' .. n)
+end
 redis.call('EXPIRE', k, {memory})
 return {wrote(), live}
