@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
     from tenure.work.registry import workflow as workflow
+    from tenure.work.step_calls import step as step
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "hours",
     "minutes",
     "seconds",
+    "step",
     "submit_in",
     "submit_in_async",
     "workflow",
@@ -106,5 +108,6 @@ __getattr__ = lazy_names(
         "work.context": "AsyncContext Context current",
         "served_workflow": "Secret",
         "work.registry": "workflow",
+        "work.step_calls": "step",
     },
 )

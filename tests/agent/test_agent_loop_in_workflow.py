@@ -30,8 +30,9 @@ from tenure.errors import Cancelled, ConfigurationError
 from tenure.logs import NodeLog
 from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context
-from tenure.work.delivery import AttemptHandle, CancelCode, EngineDelivery
+from tenure.work.delivery import CancelCode, EngineDelivery
 from tenure.work.runner import Settler
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
-from tenure.work import context
+from tenure.work import base_context as context
 from tenure.work.attempt_logs import (
     MAX_LINE_CHARS,
     MAX_LOG_BYTES,

@@ -23,16 +23,15 @@ from tenure.errors import (
     WorkError,
 )
 from tenure.logs import NodeLog
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import (
     LOOK_EVERY_S,
     AsyncContext,
-    AttemptHandle,
-    CancelCode,
     Context,
     current,
     run_with_context,
 )
-from tenure.work.delivery import EngineDelivery
+from tenure.work.delivery import CancelCode, EngineDelivery
 from tenure.work.runner import Settler
 
 
@@ -442,7 +441,7 @@ def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: B
     ("target", "broken", "rule"),
     [
         (
-            "tenure.work.context.get_ident",
+            "tenure.work.base_context.get_ident",
             lambda: 1,
             test_a_beat_of_another_thread_is_no_proof_unless_the_thread_is_registered,
         ),
@@ -462,7 +461,7 @@ def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: B
             test_a_loop_over_items_asks_for_more_until_its_end_and_the_next_counts_anew,
         ),
         (
-            "tenure.work.delivery.AttemptHandle.show",
+            "tenure.work.attempt_handle.AttemptHandle.show",
             lambda self, binds: None,
             test_items_fractions_and_checkpoints_are_news_once,
         ),

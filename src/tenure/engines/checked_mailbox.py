@@ -23,6 +23,7 @@ from tenure.engines.checks import (
     check_checkpoint,
     check_delivery_limit,
     check_generation,
+    check_has_key,
     check_key,
     check_max_messages,
     check_name,
@@ -46,13 +47,7 @@ from tenure.engines.contracts import (
     Withdrawal,
 )
 from tenure.engines.long_poll import HandlePolls, LongPolls
-from tenure.errors import (
-    ConfigurationError,
-    EngineUnavailableError,
-    KeyRefusedError,
-    MailboxClosedError,
-    ReplyNotAvailableError,
-)
+from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, ReplyNotAvailableError
 
 
 class DeliveredContent(NamedTuple):
@@ -146,16 +141,11 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         check_seconds("visibility_timeout", seconds)
         check_step(record)
         asked = self._clock.boottime()
-        self._append_step(self._keyed(), float(seconds), bytes(record))
+        self._append_step(check_has_key(self.key, self.id), float(seconds), bytes(record))
         self.lease_until = max(self.lease_until, asked + seconds)
 
     def steps(self) -> list[bytes]:
-        return self._steps(self._keyed())
-
-    def _keyed(self) -> str:
-        if self.key is None:
-            raise ConfigurationError(f"message {self.id} has no key, so it has no steps", remedy="Send it with key=")
-        return self.key
+        return self._steps(check_has_key(self.key, self.id))
 
     def reply(self, body: ReplyT) -> None:
         self._reply(self.encode_reply(body))

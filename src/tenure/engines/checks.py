@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tenure.engines import contracts as c
-from tenure.errors import LimitError, SerializationError
+from tenure.errors import ConfigurationError, LimitError, SerializationError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/\-]{0,127}")
 
@@ -85,6 +85,12 @@ def check_checkpoint(checkpoint: bytes | None) -> None:
             c.MAX_BODY_BYTES,
             remedy="Put large state into the store and keep its key",
         )
+
+
+def check_has_key(key: str | None, message_id: str) -> str:
+    if key is None:
+        raise ConfigurationError(f"message {message_id} has no key, so it has no steps", remedy="Send it with key=")
+    return key
 
 
 def check_step(record: bytes) -> None:

@@ -195,14 +195,10 @@ class MailboxState:
         self._hold_longer(record, due)
 
     def append_step(self, record: MessageRecord, due: float, step: bytes) -> None:
-        """Appends a record to the steps of the message's key, and holds the message. A message that is held is its key's live one."""
-        assert record.key is not None, "the front has checked it"
+        """Appends a record to the steps of the message's key, and holds the message."""
+        assert record.key is not None  # and a message that is held is its key's live one
         self.keys[record.key].steps.append(step)
         self.extend(record, due, None)
-
-    def steps(self, key: str) -> list[bytes]:
-        known = self.keys.get(key)
-        return list(known.steps) if known is not None else []
 
     def expire(self, record: MessageRecord, now: float) -> None:
         """Ends a lease before its time. The fake mailbox does that for tests; no engine does."""
@@ -295,8 +291,7 @@ class MailboxState:
         hit = key.live
         if hit is not None:
             self._withdraw(self.records[hit], "its key was revoked")
-        key.live, key.checkpoint, key.revoked, key.ended_at = None, None, True, now
-        key.steps = []
+        key.live, key.checkpoint, key.steps, key.revoked, key.ended_at = None, None, [], True, now
         self.ended.append((now, name))
         return hit is not None
 

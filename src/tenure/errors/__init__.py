@@ -44,6 +44,8 @@
     │   ├── BoardError                shared memory for beats cannot be had or read
     │   │   └── ForeignFileError      what lies under that name is not ours, so it is not opened
     │   ├── UnknownWorkflowError      no such name or version is registered here
+    │   ├── StepConflictError         steps that repeat without a key, or come in another order than before
+    │   ├── StepTimeoutError          a step took longer than its timeout                   (retry)
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CodecError                what a codec encoded cannot be decoded here
     │   ├── CommandFailedError        a program that a workflow ran ended with an error

@@ -54,6 +54,20 @@ class UnknownWorkflowError(WorkError):
     """No workflow of that name or version is registered in this worker."""
 
 
+class StepConflictError(WorkError):
+    """The steps of a workflow do not fit: one repeats without a key, or comes in another order than it was recorded in."""
+
+
+class StepTimeoutError(WorkError, TimeoutError):
+    """A step took longer than its timeout."""
+
+    retryable = True
+
+    def __init__(self, step: str, timeout: float) -> None:
+        self.step, self.timeout = step, timeout
+        super().__init__(f"step {step!r} took longer than its timeout of {timeout:g} s")
+
+
 class ArgumentsError(WorkError, TypeError):
     """Arguments, or a result, that do not fit the function's types."""
 

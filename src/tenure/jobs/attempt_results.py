@@ -30,6 +30,7 @@ from tenure.jobs.model import (
     JobInfo,
     WorkflowRecord,
 )
+from tenure.jobs.saved_marks import is_new_mark, joined_marks
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.states import (
     AttemptCause,
@@ -251,7 +252,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     retry = workflow.spec.policy
     outage = book.state.outages.get(command.waits_on)
     uncharged = outage is not None and command.retryable and command.cause not in FINAL
-    saved = bool(command.mark) and command.mark != workflow.mark
+    saved = is_new_mark(command.mark, workflow.mark)
     # Deliveries that ended with their worker, which only the engine saw, are charged as attempts are.
     spent = 0 if saved else charged(workflow) + (0 if uncharged else 1 + command.redelivered)
     too_often = not uncharged and restarted(workflow) + command.redelivered > retry.restarts
@@ -279,7 +280,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         dump_key=command.dump_key,
         redelivered=command.redelivered,
         spent=spent,
-        mark=command.mark or workflow.mark,
+        mark=joined_marks(command.mark, workflow.mark),
         waits_on=command.waits_on if upcoming else "",
         uncharged=uncharged,
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},

@@ -172,7 +172,9 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._mailbox.connection.when_answered(hold)
 
     def steps(self) -> list[bytes]:
-        found: list[bytes] = self._mailbox.connection.do(self._inner.steps, f"steps of {self.id} #{self.delivery_count}")
+        found: list[bytes] = self._mailbox.connection.do(
+            self._inner.steps, f"steps of {self.id} #{self.delivery_count}"
+        )
         return found
 
     def reply(self, body: ReplyT) -> None:

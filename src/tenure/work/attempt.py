@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
 from contextlib import AbstractContextManager
@@ -22,12 +23,14 @@ from tenure.errors import (
     CodecError,
     LimitError,
     ReceiptHandleExpiredError,
+    StepConflictError,
+    TenureError,
     UnknownWorkflowError,
 )
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.delivery import (
     CANCEL_REASONS,
-    AttemptHandle,
     CancelCode,
     Cause,
     WorkDelivery,
@@ -35,7 +38,6 @@ from tenure.work.delivery import (
     WorkHead,
     WorkItem,
     WorkResult,
-    mark_of,
 )
 from tenure.work.registry import Registry, Workflow
 from tenure.work.stack_text import exception_evidence
@@ -132,6 +134,8 @@ class Attempt:
         tries = self.delivery.attempt
         if tries <= limit:
             return None
+        with contextlib.suppress(TenureError):
+            self.handle.step_log  # noqa: B018  # the outcome tells of the steps that earlier deliveries recorded
         times = f"{tries - 1} times" if tries > 2 else "once"
         return WorkFailure(
             cause=Cause.WORKER_DIED,
@@ -212,7 +216,7 @@ class Attempt:
             return self.result(self._cancel_failure(error))
         except ReceiptHandleExpiredError as error:
             return self.result(WorkFailure(cause=Cause.LEASE_LOST, reason=str(error)))
-        except (ArgumentsError, LimitError) as error:
+        except (ArgumentsError, LimitError, StepConflictError) as error:
             # A workflow's own use of ctx.beat(progress=2) and a result that is no JSON are both its code's fault.
             return self.result(
                 WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=exception_evidence(error))
@@ -266,7 +270,7 @@ class Attempt:
             beats=shown.steps,
             seconds=self._clock.monotonic() - self.begun,
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
-            mark=mark_of(self.handle.saved),
+            mark=self.handle.saved_mark,
         )
 
 

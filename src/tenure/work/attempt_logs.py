@@ -23,8 +23,8 @@ from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
 from tenure.errors import ForeignFileError, StaleFenceError, TenureError
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import current_or_none
-from tenure.work.delivery import AttemptHandle
 
 MAX_LOG_BYTES = 262_144
 """An attempt keeps this much of its log. Later lines are dropped, and the last line says so."""

@@ -6,28 +6,27 @@ Attempts and their contexts use `WorkDelivery` and nothing else of an engine. In
 
 from __future__ import annotations
 
-import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from tenure import bounds as b
 from tenure.backoff import Retry
 from tenure.beat.history import BeatHistory
-from tenure.beat.proof import NoveltyMark
-from tenure.beat.record import BeatReading, BeatRecord, Occupant
+from tenure.beat.record import BeatReading, Occupant
 from tenure.clock import Clock
-from tenure.codec import Codec, opened_bytes, sealed_bytes
 from tenure.engines.contracts import Fence, Message, Ticket
-from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
     from tenure.work.runner import Settler
+
+
+T = TypeVar("T")
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,6 +94,7 @@ RETRY_IS_USELESS = frozenset(
 """Causes after which another attempt would end in the same way."""
 
 
+MARK_BITS = 32
 MAX_REASON_CHARS = 4_000
 MAX_EVIDENCE_CHARS = 20_000
 """The most characters of one piece of evidence."""
@@ -178,9 +178,9 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.result)
 
 
-def mark_of(saved: bytes | None) -> int:
-    """Returns the number that names a checkpoint; 0 for none."""
-    return zlib.crc32(saved) or 1 if saved is not None else 0
+def mark_of(saved: bytes | None, steps: int = 0) -> int:
+    """Returns the number that names saved work; 0 for none. Its lower 32 bits name the checkpoint, those above count the recorded steps."""
+    return steps << MARK_BITS | (zlib.crc32(saved) or 1 if saved is not None else 0)
 
 
 WorkMessage = Message[WorkItem, WorkResult]
@@ -212,6 +212,14 @@ class WorkDelivery(ABC):
         """Starts the delivery, so that the engine counts it, and saves the data, if any. It is durable when this returns."""
 
     @abstractmethod
+    def append_step(self, record: bytes) -> None:
+        """Records a finished step, in one operation that also checks the lease. It is durable when this returns."""
+
+    @abstractmethod
+    def steps(self) -> list[bytes]:
+        """Returns the records of the steps that earlier attempts finished."""
+
+    @abstractmethod
     def courier(self) -> JobCourier:
         """Returns the way to the managers, which submits further jobs and looks after them."""
 
@@ -238,6 +246,12 @@ class EngineDelivery(WorkDelivery):
     def checkpoint(self, data: bytes | None) -> None:
         # 0 s: the expiry is the supervisor's to move.
         self._message.extend_visibility(0, data)
+
+    def append_step(self, record: bytes) -> None:
+        self._message.append_step(record)  # the expiry is the supervisor's to move
+
+    def steps(self) -> list[bytes]:
+        return self._message.steps()
 
     def settle(self, result: WorkResult, retry: Retry) -> str:
         """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""
@@ -285,104 +299,3 @@ CANCEL_REASONS = {
     CancelCode.DRAIN: "the worker is shutting down",
     CancelCode.UNSETTLED: "its outcome could not be handed over",
 }
-
-
-class AttemptHandle:
-    """Holds the record on the board, the delivery and the clock of one attempt. The context and the runner use it from several threads."""
-
-    def __init__(
-        self,
-        record: BeatRecord,
-        delivery: WorkDelivery,
-        occupant: Occupant,
-        clock: Clock,
-    ) -> None:
-        self.record, self.delivery, self.occupant, self.clock = record, delivery, occupant, clock
-        self.trace = ""
-        """The id of the trace that this attempt belongs to, for its logs."""
-        self.cancel_code = CancelCode.NONE
-        """Set once, under `changed`: the first reason stays."""
-        self.cancel_reason = ""
-        """The supervisor's sentence for it, where it wrote one."""
-        self.history = BeatHistory()
-        """How the beats came. `look` notes it, which the slot and the beats themselves call."""
-        self.failed_on: tuple[str, BaseException] | None = None
-        """The last named call that failed, and its error."""
-        self.mark = NoveltyMark()
-        """The high-water mark of what this attempt has shown."""
-        self.codec: Codec | None = None
-        self.log_place = f"{record.index}-{record.serial}"
-        """Names the place of its log. Another attempt in the same record has another."""
-        self.resumed_from: bytes | None = delivery.saved
-        self.saved: bytes | None = delivery.saved
-        record.set_saved(mark_of(delivery.saved))
-        self.changed = threading.Condition()
-        """Notified by `cancel`, so that a sleeping workflow wakes at once."""
-        self.on_cancel: list[Callable[[], object]] = []
-
-    def cancel(self, code: CancelCode, reason: str = "") -> None:
-        """Asks the attempt to end. A second call changes nothing: the first reason stays."""
-        with self.changed:
-            if self.cancel_code is not CancelCode.NONE:
-                return
-            self.cancel_code, self.cancel_reason = code, reason
-            self.changed.notify_all()
-        for call in self.on_cancel:
-            call()
-
-    def look(self) -> None:
-        """Cancels the attempt if the board says so, or if its lease is over. A stopped supervisor writes no cancel, hence the second."""
-        if self.occupant.started_at:
-            self.history.look(self.clock.boottime() - self.occupant.started_at, self.record.steps)
-        asked = self.record.cancel_requested
-        if asked:
-            self.cancel(CancelCode(asked), self.record.cancel_reason)
-        elif self.lease_is_over:
-            self.cancel(CancelCode.LEASE_LOST)
-
-    @property
-    def lease_is_over(self) -> bool:
-        """Returns True when the lease is over by our own clock. Nothing may start then, because another worker may have the work."""
-        return self.clock.boottime() >= self.record.lease_until
-
-    def confirm_start(self) -> None:
-        """Makes sure that the engine counts this delivery before its fence is used outside.
-
-        The supervisor's first extension does so too; a lease that has moved shows that it did.
-        """
-        if self.record.lease_until <= self.occupant.ticket.lease_until:
-            self.keep(None)
-
-    def show(self, *, binds: bool) -> None:
-        """Shows that the attempt has something that it did not have before; `binds`: more has to follow."""
-        self.mark.show(binds=binds)
-        self.record.set_mark(self.mark.word)
-
-    def show_output(self) -> None:
-        self.mark.output()
-        self.record.set_mark(self.mark.word)
-
-    def end_count(self) -> None:
-        self.mark.end_count()
-        self.record.set_mark(self.mark.word)
-
-    def use(self, codec: Codec | None) -> None:
-        """Encodes checkpoints with this codec, and decodes the one that was saved before. Raises `CodecError`."""
-        self.codec = codec
-        self.resumed_from = self.saved = opened_bytes(codec, self.delivery.saved, self._about_checkpoint)
-
-    @property
-    def _about_checkpoint(self) -> str:
-        return f"checkpoint {self.occupant.job}/{self.occupant.workflow_id}"
-
-    def keep(self, checkpoint: bytes | None) -> None:
-        try:
-            self.delivery.checkpoint(sealed_bytes(self.codec, checkpoint, self._about_checkpoint))
-            if checkpoint is not None:
-                if checkpoint != self.saved:
-                    self.show(binds=True)
-                self.saved = checkpoint
-                self.record.set_saved(mark_of(checkpoint))
-        except ReceiptHandleExpiredError:
-            self.cancel(CancelCode.LEASE_LOST)
-            raise

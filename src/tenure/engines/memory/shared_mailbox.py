@@ -164,7 +164,7 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         box = self._mailbox.box
         with box.lock:
             self._held(box)
-            return box.state.steps(key)
+            return list(box.state.keys[key].steps)
 
     def _reply(self, encoded: bytes) -> None:
         box = self._mailbox.box

@@ -148,7 +148,9 @@ class Ledger:
             self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
         return bool(found)
 
-    def _held(self, command: c.Nack | c.Extend | c.AppendStep | c.SettleWithReply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
+    def _held(
+        self, command: c.Nack | c.Extend | c.AppendStep | c.SettleWithReply | c.Bury
+    ) -> tuple[LoggedMailbox, MessageRecord]:
         box = self.at_now(command.box)
         record = box.held(command.message, command.receipt)
         if record is None:

@@ -109,7 +109,7 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         record = box.held(*self.held)
         if record is None or not record.is_held(self.held[1], log.about_now()):
             self._refuse()
-        return box.steps(key)
+        return list(box.keys[key].steps)
 
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", c.SettleWithReply, *self.held, encoded)

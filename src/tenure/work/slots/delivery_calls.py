@@ -26,7 +26,7 @@ from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
-from tenure.work.slots.slot_channel import answer_of, call_courier
+from tenure.work.slots.slot_channel import STEP, STEPS, answer_of, call_courier
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
@@ -116,13 +116,21 @@ class DeliveryCalls:
             self._log.warning(f"could not give {held.head.workflow} back: {error}")
 
     def keep(self, channel: FrameChannel, held: HeldWork, request: SlotRequest) -> None:
-        """Starts a delivery, so that the engine counts it, and saves its checkpoint, if there is one; then answers."""
+        """Starts a delivery, so that the engine counts it, and saves its checkpoint or its step, if there is one; then answers."""
 
         def call() -> bytes:
-            held.message.extend_visibility(0, request.data)  # 0 s: the expiry is moved for beats only
+            # The expiry is moved for beats only.
+            if request.kind == STEPS:
+                return msgspec.msgpack.encode(held.message.steps())
+            if request.kind == STEP:
+                held.message.append_step(request.data or b"")
+            else:
+                held.message.extend_visibility(0, request.data)
             return b""
 
-        self.in_order(held, f"a checkpoint of {held.head.workflow}", partial(self._answer, channel, request.ref, call))
+        self.in_order(
+            held, f"{request.kind} of {held.head.workflow}", partial(self._answer, channel, request.ref, call)
+        )
 
     def ask_managers(self, channel: FrameChannel, request: SlotRequest) -> None:
         """Makes a call to the managers for a workflow, then answers. Some of them wait, so they have threads of their own."""

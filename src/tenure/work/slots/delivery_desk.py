@@ -36,7 +36,7 @@ from tenure.work.slots.frames import (
     WorkFinished,
 )
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_channel import KEEP
+from tenure.work.slots.slot_channel import OF_DELIVERY
 
 _decode_head = msgspec.json.Decoder(WorkHead).decode
 NOT_OURS = "ReceiptHandleExpiredError"
@@ -292,7 +292,7 @@ class DeliveryDesk:
 
     def _requested(self, seat: int, request: SlotRequest) -> None:
         channel, claim = self._channels[seat], self._queue.find(request.number, seat)
-        if request.kind != KEEP:
+        if request.kind not in OF_DELIVERY:
             self._calls.ask_managers(channel, request)
         elif claim is None:
             channel.send(SlotAnswer(request.ref, b"", NOT_OURS, f"claim {request.number} is not this slot's any more"))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 KEEP = "keep"
 """The request to start a delivery, so that the engine counts it, and to save a checkpoint, if there is one."""
+STEP, STEPS = "step", "steps"
+"""The requests to record a finished step, and to read those that are recorded."""
+OF_DELIVERY = frozenset({KEEP, STEP, STEPS})
+"""Requests about the delivery itself. All others are for the managers."""
 _decode_item = msgspec.json.Decoder(WorkItem).decode
 _encode_result = msgspec.json.Encoder().encode
 
@@ -80,6 +84,12 @@ class ChannelDelivery(WorkDelivery):
 
     def checkpoint(self, data: bytes | None) -> None:
         self._channel.ask(self.number, KEEP, data)
+
+    def append_step(self, record: bytes) -> None:
+        self._channel.ask(self.number, STEP, record)
+
+    def steps(self) -> list[bytes]:
+        return msgspec.msgpack.decode(self._channel.ask(self.number, STEPS, None), type=list[bytes])
 
     def courier(self) -> JobCourier:
         return ChannelCourier(self._channel, self.number)

@@ -35,8 +35,9 @@ from tenure.beat.board import BeatBoard
 from tenure.beat.record import Phase
 from tenure.clock import Clock, SystemClock
 from tenure.work.attempt import Attempt, failure_of_tenure, unstarted_result
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
-from tenure.work.delivery import AttemptHandle, CancelCode, Cause, WorkFailure, WorkHead, WorkResult
+from tenure.work.delivery import CancelCode, Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.runner import Steps, await_steps, run_steps
 from tenure.work.served_modules import load_module

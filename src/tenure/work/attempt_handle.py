@@ -1,0 +1,166 @@
+"""One attempt as the code around it holds it: its record on the board, its delivery, what it saved, and the request to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from tenure.beat.history import BeatHistory
+from tenure.beat.proof import NoveltyMark
+from tenure.beat.record import BeatRecord, Occupant
+from tenure.clock import Clock
+from tenure.codec import Codec, opened_bytes, sealed_bytes
+from tenure.errors import ReceiptHandleExpiredError
+from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
+from tenure.work.step_log import StepId, StepLog, StepRecord
+
+T = TypeVar("T")
+
+
+class AttemptHandle:
+    """Holds the record on the board, the delivery and the clock of one attempt. The context and the runner use it from several threads."""
+
+    def __init__(
+        self,
+        record: BeatRecord,
+        delivery: WorkDelivery,
+        occupant: Occupant,
+        clock: Clock,
+    ) -> None:
+        self.record, self.delivery, self.occupant, self.clock = record, delivery, occupant, clock
+        self.trace = ""
+        """The id of the trace that this attempt belongs to, for its logs."""
+        self.cancel_code = CancelCode.NONE
+        """Set once, under `changed`: the first reason stays."""
+        self.cancel_reason = ""
+        """The supervisor's sentence for it, where it wrote one."""
+        self.history = BeatHistory()
+        """How the beats came. `look` notes it, which the slot and the beats themselves call."""
+        self.failed_on: tuple[str, BaseException] | None = None
+        """The last named call that failed, and its error."""
+        self.mark = NoveltyMark()
+        """The high-water mark of what this attempt has shown."""
+        self.codec: Codec | None = None
+        self.log_place = f"{record.index}-{record.serial}"
+        """Names the place of its log. Another attempt in the same record has another."""
+        self.resumed_from: bytes | None = delivery.saved
+        self.saved: bytes | None = delivery.saved
+        record.set_saved(mark_of(delivery.saved))
+        self._step_log: StepLog | None = None
+        self._reading_steps = threading.Lock()
+        self.changed = threading.Condition()
+        """Notified by `cancel`, so that a sleeping workflow wakes at once."""
+        self.on_cancel: list[Callable[[], object]] = []
+
+    def cancel(self, code: CancelCode, reason: str = "") -> None:
+        """Asks the attempt to end. A second call changes nothing: the first reason stays."""
+        with self.changed:
+            if self.cancel_code is not CancelCode.NONE:
+                return
+            self.cancel_code, self.cancel_reason = code, reason
+            self.changed.notify_all()
+        for call in self.on_cancel:
+            call()
+
+    def look(self) -> None:
+        """Cancels the attempt if the board says so, or if its lease is over. A stopped supervisor writes no cancel, hence the second."""
+        if self.occupant.started_at:
+            self.history.look(self.clock.boottime() - self.occupant.started_at, self.record.steps)
+        asked = self.record.cancel_requested
+        if asked:
+            self.cancel(CancelCode(asked), self.record.cancel_reason)
+        elif self.lease_is_over:
+            self.cancel(CancelCode.LEASE_LOST)
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Returns True when the lease is over by our own clock. Nothing may start then, because another worker may have the work."""
+        return self.clock.boottime() >= self.record.lease_until
+
+    def confirm_start(self) -> None:
+        """Makes sure that the engine counts this delivery before its fence is used outside.
+
+        The supervisor's first extension does so too; a lease that has moved shows that it did.
+        """
+        if self.record.lease_until <= self.occupant.ticket.lease_until:
+            self.keep(None)
+
+    def show(self, *, binds: bool) -> None:
+        """Shows that the attempt has something that it did not have before; `binds`: more has to follow."""
+        self.mark.show(binds=binds)
+        self.record.set_mark(self.mark.word)
+
+    def show_output(self) -> None:
+        self.mark.output()
+        self.record.set_mark(self.mark.word)
+
+    def end_count(self) -> None:
+        self.mark.end_count()
+        self.record.set_mark(self.mark.word)
+
+    def use(self, codec: Codec | None) -> None:
+        """Encodes checkpoints with this codec, and decodes the one that was saved before. Raises `CodecError`."""
+        self.codec = codec
+        self.resumed_from = self.saved = opened_bytes(codec, self.delivery.saved, self._about_checkpoint)
+
+    @property
+    def step_log(self) -> StepLog:
+        """Returns the steps of this work. The first call reads them from the engine."""
+        with self._reading_steps:
+            if self._step_log is None:
+                self._step_log = StepLog(self._call(self.delivery.steps) if self._may_have_steps else ())
+                self.record.set_saved(self.saved_mark)
+            return self._step_log
+
+    @property
+    def has_read_steps(self) -> bool:
+        return self._step_log is not None
+
+    @property
+    def _may_have_steps(self) -> bool:
+        """Returns False for the first delivery of the first generation that a leader sends: nothing was recorded before it."""
+        ticket = self.delivery.ticket
+        return not (self.delivery.item.managed and ticket.generation == 1 and ticket.delivery_count == 1)
+
+    @property
+    def saved_mark(self) -> int:
+        """Names what is saved: the checkpoint and, where they were read, the steps."""
+        return mark_of(self.saved, self._step_log.count if self._step_log is not None else 0)
+
+    def record_step(self, step: StepId, result: bytes) -> None:
+        """Records the result of a step. It is durable when this returns."""
+        data = self.step_log.recorded(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
+        self._call(partial(self.delivery.append_step, data))
+        self.step_log.finished(data)
+        self.show(binds=True)
+        self.record.set_saved(self.saved_mark)
+
+    def result_of(self, record: StepRecord) -> bytes:
+        """Returns the JSON of a recorded result."""
+        return opened_bytes(self.codec, record.result, self.about_step(record.id)) or b"null"
+
+    def about_step(self, step: StepId) -> str:
+        return f"step {self.occupant.job}/{self.occupant.workflow_id}/{step.kind}/{step.name}/{step.key}"
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Makes a call to the engine. A lost lease ends the attempt."""
+        try:
+            return call()
+        except ReceiptHandleExpiredError:
+            self.cancel(CancelCode.LEASE_LOST)
+            raise
+
+    @property
+    def _about_checkpoint(self) -> str:
+        return f"checkpoint {self.occupant.job}/{self.occupant.workflow_id}"
+
+    def keep(self, checkpoint: bytes | None) -> None:
+        data = sealed_bytes(self.codec, checkpoint, self._about_checkpoint)
+        self._call(partial(self.delivery.checkpoint, data))
+        if checkpoint is not None:
+            if checkpoint != self.saved:
+                self.show(binds=True)
+            self.saved = checkpoint
+            self.record.set_saved(self.saved_mark)
