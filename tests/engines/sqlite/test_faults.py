@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -62,9 +63,13 @@ def test_a_damaged_page_is_told_when_it_is_read(opened: Opener, path: Path) -> N
     for number in range(200):
         engine.mailbox("work").send("x" * 500 + str(number))
     engine.close()
+    with contextlib.closing(sqlite3.connect(path)) as other:  # the header and the schema stay
+        roots = other.execute(
+            "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'message' AND rootpage > 0"
+        ).fetchall()
     image = bytearray(path.read_bytes())
-    for page in range(3, len(image) // 4096):  # the header and the schema stay
-        image[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    for (page,) in roots:
+        image[(page - 1) * 4096 : (page - 1) * 4096 + 64] = b"\xff" * 64
     path.write_bytes(image)
     engine = opened()
     with pytest.raises(EngineCorruptError, match="damaged") as caught:
