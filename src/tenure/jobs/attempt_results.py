@@ -117,9 +117,8 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     """True when it failed on something that is down: it does not count as an attempt."""
 
     def growth(self) -> int:
-        return text_bytes(
-            self.worker, self.worker, self.error, self.waits_on
-        )  # the worker is in the workflow, and among its excluded workers
+        # The worker is in the workflow, and among its excluded workers.
+        return text_bytes(self.worker, self.worker, self.error, self.waits_on)
 
 
 class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):

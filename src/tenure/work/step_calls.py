@@ -24,6 +24,7 @@ from tenure.errors import (
     StepTimeoutError,
     TenureError,
 )
+from tenure.work.retry_verdict import RetryRules
 from tenure.work.step_log import STEP, StepId, StepRecord
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 _ONCE = Retry(max_attempts=1)
+_RULES = RetryRules()
+"""What an exception itself says about another try: `Permanent`, `RetryAfter`."""
 
 
 class StepCall(Generic[T]):
@@ -93,9 +96,12 @@ class StepCall(Generic[T]):
         useless = isinstance(error, (Cancelled, ReceiptHandleExpiredError)) or (
             isinstance(error, TenureError) and not error.retryable
         )
-        if useless or self._tries >= self._retry.max_attempts:
+        said = _RULES.verdict(error)
+        if useless or said.final or self._tries >= self._retry.max_attempts:
             self._handle.step_log.again(self.id)
             raise error
+        if said.rest_s is not None:
+            return said.rest_s
         chance = zlib.crc32(f"{self._handle.occupant.job}/{self.id}/{self._tries}".encode()) / 0xFFFFFFFF
         return self._retry.delay_s(self._tries, chance)
 
