@@ -35,7 +35,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 _ONCE = Retry(max_attempts=1)
 _RULES = RetryRules()
-"""What an exception itself says about another try: `Permanent`, `RetryAfter`."""
+"""Reads off an exception whether it allows another try: `Permanent`, `RetryAfter`."""
 
 
 class StepCall(Generic[T]):
