@@ -419,6 +419,21 @@ def test_what_was_sent_and_not_recorded_is_sent_again_to_the_same_mailbox_though
     assert (again.key, again.generation, again.mailbox) == (sent.key, sent.generation, sent.mailbox)
 
 
+def test_a_worker_that_registered_nothing_releases_only_what_lies_where_it_looks() -> None:
+    """A worker of the first release knows the mailbox that all workflows share, and no other."""
+    desk = Desk()
+    submit(desk, "shared", "report", delay=10.0)
+    join(desk)
+    leave(desk)
+    submit(desk, "own", "report")
+    desk.at += 20.0
+    assert sent(desk) == [], "nobody serves them"
+    desk.do(JudgeWorker(worker="old", verdict="route", reason="well", incarnation="o1"))
+    assert sent(desk) == ["shared"]
+    join(desk, "w2")
+    assert sent(desk) == ["shared", "own"]
+
+
 def test_work_that_started_before_it_was_recorded_as_sent_is_revoked_where_it_is() -> None:
     desk = Desk()
     join(desk)

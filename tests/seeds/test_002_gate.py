@@ -97,12 +97,12 @@ def test_a_decision_is_sent_again_with_backoff_until_the_datacenter_is_terminal(
     resends.refresh(both.gate.tracker, "j", 601.0)
     moments, now = [], 601.0
     while now < 720.0:
-        moments += [now - 601.0 for item in resends.due(now) if item.datacenter == "dc-a"]
+        moments += [now - 601.0 for item in resends.due(now, {}) if item.datacenter == "dc-a"]
         now = resends.next_due()
     assert moments == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0]
     both.settle("dc-a")
     resends.refresh(both.gate.tracker, "j", 720.0)
-    assert {item.datacenter for item in resends.due(10_000.0)} == {"dc-b"}
+    assert {item.datacenter for item in resends.due(10_000.0, {})} == {"dc-b"}
 
 
 def test_a_submission_is_sent_until_the_datacenter_has_said_anything() -> None:

@@ -200,8 +200,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
     def _make_ready(self, key: WorkflowKey) -> None:
         info = self.state.jobs[key[0]]
         lane = lane_of(info)
-        needs = served_key(lane, info.workflows[key[1]].spec)
-        if is_served(self, needs):
+        workflow = info.workflows[key[1]]
+        needs = served_key(lane, workflow.spec)
+        if is_served(self, needs, by_workflow=workflow.by_workflow):
             self.ready.setdefault(lane, {})[key] = None
         else:
             self.parked.setdefault(needs, {})[key] = None
@@ -217,8 +218,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     def sort_parked(self, at: float, *, lost: bool) -> None:
         """Releases the parked work that a worker serves now. With `lost`, parks the ready work that nobody serves any more."""
-        for needs in [needs for needs in self.parked if is_served(self, needs)]:
-            self.ready.setdefault(needs[:2], {}).update(self.parked.pop(needs))
+        for needs in [needs for needs in self.parked if is_served(self, needs, by_workflow=False)]:
+            for key in self.parked.pop(needs):
+                self._make_ready(key)
         if lost:
             self.lost_at = at
             for lane, waiting in list(self.ready.items()):

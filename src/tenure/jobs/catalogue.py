@@ -332,9 +332,12 @@ def in_force(book: JobBook) -> bool:
     return bool(book.state.catalogue) and not book.services.unregistered
 
 
-def is_served(book: JobBook, key: ServedKey) -> bool:
-    """Returns False for work that has to wait for a worker that serves it."""
-    return not in_force(book) or book.services.serves(key)
+def is_served(book: JobBook, key: ServedKey, *, by_workflow: bool) -> bool:
+    """Returns False for work that has to wait for a worker that serves it.
+
+    A worker that registered nothing may serve anything, and takes it from the mailbox that all workflows share. It knows no other mailbox.
+    """
+    return book.services.serves(key) or not (by_workflow or in_force(book))
 
 
 def in_words(key: ServedKey) -> str:

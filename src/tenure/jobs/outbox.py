@@ -16,7 +16,7 @@ from tenure.bounds import MAILBOX_CHARS
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, WorkflowKey, lane_of
-from tenure.jobs.catalogue import in_force, served_key
+from tenure.jobs.catalogue import served_key
 from tenure.jobs.endings import left_a_message
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
@@ -155,8 +155,6 @@ def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:
 
 def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
     """Returns attempts in the engine that no worker serves any more: at most `limit`. They would count against the limits of their queue."""
-    if not in_force(book):
-        return []
     found = (
         key
         for lane, waiting in book.queued.items()

@@ -32,7 +32,7 @@ from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
 from tenure.jobs.catalogue import offer_digest
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.outbox import work_mailbox
 from tenure.jobs.states import JobState, OnFailure
 from tenure.served_workflow import ServedWorkflow
 from tenure.sim.planes import SimCaller
@@ -114,53 +114,62 @@ STATES = {JobState.PENDING: JobState.RUNNING}
 """The states that a gate shows otherwise: a job that waits in its datacenter is under way for its gate."""
 
 
+LANES = ("gpu.p3",)
+SERVED = (ServedWorkflow(name="fetch", version="1"), ServedWorkflow(name="media.encode", version="3"))
+
+
 class Worker:
     """Runs one attempt at a time, as the test tells it to, and reports it with every field set."""
 
     def __init__(self) -> None:
         self.runs = ""
+        self.number = 0
         self.outcome: WorkFailure | bytes | None = None
 
     async def run(self, host: Host) -> None:
-        mailbox: Mailbox[WorkItem, WorkResult] = host.engine.mailbox(mailbox_name("gpu", 3), WorkItem, WorkResult)
-        caller, number = SimCaller(host), 0
-        # It registers nothing, as a worker of the first release: it may serve anything, so what is parked is released.
-        await caller.ask(MANAGER, WorkerReport(worker="w-gpu", slots=1, lanes=("gpu.p3",)), 2.0)
-        while True:
-            for message in await host.calls.run(mailbox.receive, 1, 60.0, 5.0):
-                item, self.runs, self.outcome = message.body, message.body.workflow_id, None
-                while self.outcome is None:
-                    number += 1
-                    one = AttemptReport(
-                        job_id=item.job_id,
-                        workflow=item.workflow_id,
-                        attempt=item.attempt,
-                        delivery=message.delivery_count,
-                        steps=4,
-                        fraction=min(0.5, number / 6),  # it rises at first, so that there is an estimate
-                        stall_s=25.0,
-                        note="frame 3",
-                        lease_s=60.0,
-                        unproven=True,
-                    )
-                    report = WorkerReport(
-                        worker="w-gpu", attempts=(one,), slots=1, lanes=("gpu.p3",), steps=number, number=number
-                    )
-                    await caller.ask(MANAGER, report, 2.0)
-                    await host.clock.async_sleep(0.5)
-                failure = self.outcome if isinstance(self.outcome, WorkFailure) else None
-                result = WorkResult(
-                    job_id=item.job_id,
-                    workflow_id=item.workflow_id,
-                    workflow=item.workflow,
-                    attempt=item.attempt,
-                    fence=message.fence,
-                    worker="w-gpu",
-                    failure=failure,
-                    result=msgspec.Raw(self.outcome if isinstance(self.outcome, bytes) else b"null"),
-                )
-                await host.calls.run(message.settle, result)
-                self.runs = ""
+        caller = SimCaller(host)
+        await caller.ask(MANAGER, self._report(serves=offer_digest(LANES, SERVED), workflows=SERVED), 2.0)
+        for function, version in (("fetch", ""), ("media.encode", "3")):  # in the order in which the job runs them
+            mailbox = work_mailbox("gpu", 3, function, version)
+            await self._work(host, caller, host.engine.mailbox(mailbox, WorkItem, WorkResult))
+
+    async def _work(self, host: Host, caller: SimCaller, mailbox: Mailbox[WorkItem, WorkResult]) -> None:
+        while not (messages := await host.calls.run(mailbox.receive, 1, 60.0, 5.0)):
+            pass
+        (message,) = messages
+        item, self.runs, self.outcome = message.body, message.body.workflow_id, None
+        while self.outcome is None:
+            self.number += 1
+            one = AttemptReport(
+                job_id=item.job_id,
+                workflow=item.workflow_id,
+                attempt=item.attempt,
+                delivery=message.delivery_count,
+                steps=4,
+                fraction=min(0.5, self.number / 6),  # it rises at first, so that there is an estimate
+                stall_s=25.0,
+                note="frame 3",
+                lease_s=60.0,
+                unproven=True,
+            )
+            await caller.ask(MANAGER, self._report(attempts=(one,), steps=self.number, number=self.number), 2.0)
+            await host.clock.async_sleep(0.5)
+        failure = self.outcome if isinstance(self.outcome, WorkFailure) else None
+        result = WorkResult(
+            job_id=item.job_id,
+            workflow_id=item.workflow_id,
+            workflow=item.workflow,
+            attempt=item.attempt,
+            fence=message.fence,
+            worker="w-gpu",
+            failure=failure,
+            result=msgspec.Raw(self.outcome if isinstance(self.outcome, bytes) else b"null"),
+        )
+        await host.calls.run(message.settle, result)
+        self.runs = ""
+
+    def _report(self, **fields: Any) -> WorkerReport:
+        return WorkerReport(worker="w-gpu", slots=1, lanes=LANES, **fields)
 
 
 async def serve_something_else(host: Host) -> None:
@@ -286,9 +295,10 @@ FILTERS: dict[str, tuple[Any, Any]] = {
 
 def test_every_filter_of_a_list_means_the_same_at_a_gate(nodes: GateWorld) -> None:
     assert set(FILTERS) == set(ListJobs.__struct_fields__) - {"datacenter", "after", "limit", "args"}
-    nodes.ask(Submit(submission=JobSubmission(**{**SUBMISSION, "delay": 0.0})))
     worker = Worker()
     nodes.world.node("w-gpu", worker.run, engine="a").start()
+    nodes.until(lambda: nodes.ask(ListWorkflows(datacenter="a")).workflows)
+    nodes.ask(Submit(submission=JobSubmission(**{**SUBMISSION, "delay": 0.0})))
     nodes.until(lambda: worker.runs == "fetch")
     nodes.pass_time(1.0)
     for name, (fits, misses) in FILTERS.items():

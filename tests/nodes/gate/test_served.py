@@ -221,8 +221,11 @@ def test_a_drained_manager_gets_no_new_jobs_and_everybody_is_told_why(tmp_path: 
         assert "it accepts no new jobs: drained by ops: new rack" in place["reason"]
         assert [one["verdict"] for one in place["managers"]] == ["drain"]
         for number in range(3):
-            found = world.ask("/v1/submit", submission(f"j-{number}", target_datacenters=[])).body
-            assert found["outcome"] == "accepted", found
+            order = submission(f"j-{number}", target_datacenters=[])
+            # A busy machine may make a gate ask for another try; the same submission again is the same job.
+            world.until(
+                lambda order=order: world.ask("/v1/submit", order).body.get("outcome") in ("accepted", "already")
+            )
             view = world.ask(f"/v1/job?job_id=j-{number}").body
             assert [one["name"] for one in view["datacenters"]] == ["b"]
         shown = world.ask("/metrics", gate=gate).body.decode()

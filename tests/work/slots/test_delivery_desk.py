@@ -54,9 +54,19 @@ class ThreadSlot:
         self.channel, self.theirs = FrameChannel(ours), FrameChannel(theirs)
         self.answers: list[SlotAnswer] = []
         self.handed: list[HandOver] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-        threading.Thread(target=self._hear, daemon=True).start()
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in (self._listen, self._hear)]
+        for thread in self._threads:
+            thread.start()
         desk.add_seat(0, 1, self.channel, is_open=True)
+
+    def close(self) -> None:
+        """The page may be closed after this: no thread looks at it any more."""
+        for end in (self.channel.socket, self.theirs.socket):
+            end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        self.channel.close()
+        self.theirs.close()
 
     def _listen(self) -> None:
         while self.theirs.open:
@@ -106,6 +116,7 @@ class Site:
         self.replies = self.engine.mailbox("replies", WorkResult)
         self.page = ClaimPage.create(folder, "desk", 200)
         self.said: list[str] = []
+        self.slots: list[ThreadSlot] = []
         self.threads = ThreadPoolExecutor(4)
         clock, log, random = SystemClock(), log_to(self.said.append), Random(1)
         errors = IsolatedErrors(log)
@@ -139,6 +150,12 @@ class Site:
         self.desk._exchange._consumer = self.counter  # type: ignore[assignment]
         self.errors = errors
 
+    def add_slot(self, work: Callable[[HandOver], list[SlotFrame]]) -> ThreadSlot:
+        slot = ThreadSlot(self.desk, self.page, work)
+        self.slots.append(slot)
+        self.desk.serve([("w", "1")])
+        return slot
+
     def send(self, count: int, **item: Any) -> None:
         for start in range(0, count, 500):
             work = Outgoing(WorkItem(workflow="w", **item), reply_to="replies")
@@ -152,6 +169,8 @@ class Site:
 
     def close(self) -> None:
         self.desk.close(10.0)
+        for slot in self.slots:
+            slot.close()
         self.threads.shutdown()
         self.page.close()
         self.engine.close()
@@ -170,14 +189,11 @@ def site(
     folder: Path, work: Callable[[HandOver], list[SlotFrame]], **settings: Any
 ) -> Iterator[tuple[Site, ThreadSlot]]:
     made = Site(folder, **settings)
-    slot = ThreadSlot(made.desk, made.page, work)
-    made.desk.serve([("w", "1")])
+    slot = made.add_slot(work)
     try:
         yield made, slot
     finally:
         made.close()
-        slot.theirs.close()
-        slot.channel.close()
 
 
 def result(failure: WorkFailure | None = None) -> bytes:
@@ -193,11 +209,9 @@ def test_under_load_one_round_trip_serves_many_jobs(tmp_path: Path) -> None:
     """The counted figure of `docs/performance.md`: one at a time, a job costs two round trips and two syncs."""
     made = Site(tmp_path)
     made.send(1_000)
-    slot = ThreadSlot(made.desk, made.page, done)
-    made.desk.serve([("w", "1")])
+    made.add_slot(done)
     made.answered(1_000)
     made.close()
-    slot.theirs.close()
     assert made.counter.exchanges <= 200, f"{made.counter.exchanges} exchanges for 1,000 jobs"
     assert made.work.name == "work"
 
