@@ -66,7 +66,7 @@ def one_of_each_kind(entries: list[Entry]) -> dict[str, Entry]:
 def state_of(journal: Journal, which: str) -> bytes:
     """The fold of a journal that is whole, as a leader makes it."""
     kind, snapshot = KINDS[which], journal.latest_snapshot()
-    from tenure.nodes.node_journal import fold_entry, restore
+    from tenure.nodes.journal_reading import fold_entry, restore
 
     book = restore(kind.name, snapshot, kind.restored) if snapshot else kind.new_book()
     seq = snapshot.seq if snapshot else 0

@@ -24,8 +24,8 @@ from tenure.nodes.journal_checksum import (
     salvage,
     salvage_state,
 )
+from tenure.nodes.journal_reading import restore, unknown_kind
 from tenure.nodes.ledger import NodeRules
-from tenure.nodes.node_journal import restore, unknown_kind
 
 
 class JournalKind(NamedTuple):

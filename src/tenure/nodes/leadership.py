@@ -26,9 +26,10 @@ from tenure.errors import (
     TermLostError,
 )
 from tenure.jobs.decisions import Command
+from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, NodeRules, decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
-from tenure.nodes.node_journal import BookT, DecisionT
+from tenure.nodes.node_journal import DecisionT
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import Mandate, TermLeader
 
@@ -155,6 +156,10 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
             try:
                 if self.ledger.damage is not None:
                     await self._look_again()
+                elif not self.ledger.seq:
+                    # Before it campaigns: a node that has to read everything first must not be elected in the place of one that has.
+                    await self.time.refresh()
+                    await self.ledger.load()
                 term = await self._campaign()
                 if term is None:
                     await self.ledger.follow(self.term_s / 4)
@@ -213,28 +218,32 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
 
     async def _lead(self, term: Term) -> None:
         self.epoch = term.epoch
+        # The term is renewed from its first moment on: what this node has to fold before it may lead can take longer than a term.
+        renewal = asyncio.create_task(self._renew(term))
         try:
             await self.time.refresh()
-            await self.ledger.lead(term)
+            await self._take_lead(term, renewal)
         except DeposedError as error:
+            await _end(renewal)
             self._log.warning(f"elected with epoch {term.epoch}, and overtaken: {error}")
-            self.ledger = self._new_ledger()
+            if self.ledger.epoch:
+                self.ledger = self._new_ledger()  # it may hold its own first event, which the journal lacks
             return
-        except Exception:
-            await self._resign(term)  # another node may be able to lead
+        except BaseException as error:
+            await _end(renewal)
+            if isinstance(error, Exception):
+                await self._resign(term)  # another node may be able to lead
             raise
         self._log.info(f"leads with epoch {term.epoch}")
-        tasks: list[asyncio.Task[None]] = []
+        tasks = [renewal]
         try:
             leader = self._take_office()
-            tasks += [asyncio.create_task(leader.run()), asyncio.create_task(self._renew(term))]
+            tasks.append(asyncio.create_task(leader.run()))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.ledger.step_down("the term is over")  # first: no task may commit anything while it ends
             self._let_go()
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            ended = await _end(*tasks)
             # A book that led may hold events that no other node has, and an append of them may still be on its way. So it is never used again.
             self._start_over()
             await self._resign(term)
@@ -242,6 +251,19 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
             if isinstance(outcome, Exception):
                 raise outcome
         await self.ledger.load()
+
+    async def _take_lead(self, term: Term, renewal: asyncio.Task[None]) -> None:
+        """Has the ledger lead. Raises `DeposedError` where the term ends before it does."""
+        leading = asyncio.create_task(self.ledger.lead(term))
+        try:
+            await asyncio.wait((leading, renewal), return_when=asyncio.FIRST_COMPLETED)
+            if not leading.done():
+                self.ledger.step_down("the term is over")
+                renewal.result()
+                raise DeposedError("the term was over before all of the journal was read")
+            leading.result()
+        finally:
+            await _end(leading)
 
     def _take_office(self) -> LeaderT:
         """Makes the leader of this term, and has it follow every decision from the next one on."""
@@ -299,3 +321,10 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         except Exception as error:
             # Harmless: the term runs out by itself.
             self._log.warning(f"term {term.epoch} was not given back: {error}")
+
+
+async def _end(*tasks: asyncio.Task[None]) -> list[BaseException | None]:
+    """Cancels the tasks, waits until they have ended, and returns what they ended with."""
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)

@@ -34,10 +34,9 @@ from tenure.errors import (
 )
 from tenure.jobs.decisions import Command, encode_event
 from tenure.nodes.journal_checksum import checked_id, checked_state
+from tenure.nodes.journal_reading import BookRules, BookT
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.node_journal import (
-    BookRules,
-    BookT,
     CommandGroup,
     Decided,
     DecisionT,
@@ -113,6 +112,8 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     async def lead(self, term: Term) -> None:
         """Folds the journal to its end and writes that this node leads: from here on this ledger may commit (rule 1).
 
+        A standby leads from the book that it has, and folds only what it has not seen yet (decision 0420).
+
         Raises `DeposedError` when a newer leader wrote first.
         """
         known = self.seq
@@ -122,7 +123,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
                 f"the journal ends at {head.seq}, and this node has seen {known}",
                 remedy="The engine lost acknowledged writes: find out which copy is the newest before anything goes on",
             )
-        await self.load()
+        await self.catch_up()
         if self.seq < head.seq:
             why = f"it is missing: the journal ends at {head.seq}"
             self.damage = JournalDamagedError(self.journal.name, "entry", self.seq + 1, why)

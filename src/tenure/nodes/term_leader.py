@@ -20,9 +20,10 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_jobs import GateArchive
 from tenure.jobs.timeout import CheckJob
+from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
-from tenure.nodes.node_journal import BookT, DecisionT
+from tenure.nodes.node_journal import DecisionT
 from tenure.nodes.process import Environment
 
 TEND = "tend"

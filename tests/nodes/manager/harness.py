@@ -19,7 +19,7 @@ from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.control.problems import problem
 from tenure.engines import MemoryEngine
-from tenure.engines.aio import calls_for
+from tenure.engines.aio import Calls, calls_for
 from tenure.errors import NodeUnavailableError, OutOfBoundsError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings, JobSubmission
@@ -53,12 +53,13 @@ class ManagerGroup:
         gates: AsyncCaller | None = None,
         metrics: ManagerMetrics | None = None,
         setup: dict[str, Any] | None = None,
+        calls: Calls | None = None,
         **settings: Any,
     ) -> Manager:
         """Returns a manager that does not run yet. `settings` are those of its jobs."""
         environment = Environment(
             self.engine,
-            calls_for(self.engine),
+            calls or calls_for(self.engine),
             self.clock,
             Random(name),
             seeded_ids(Random(name)),

@@ -9,6 +9,7 @@ An exception about one job fails that job alone (`term_leader`); any other excep
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -52,6 +53,8 @@ HANDED_BACK_S = 0.2
 MOST_BYTES_AT_ONCE = 262_144
 """The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
 _encode = msgspec.json.Encoder().encode
+ARMED_AT_ONCE = 250
+"""The deadlines that a new leader computes before other tasks have their turn: some milliseconds."""
 DISPATCHING = "dispatching it"
 PARKING = "taking it back from the engine"
 MOST_WITHDRAWN = 200
@@ -177,8 +180,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def _begin(self) -> None:
         await self.results.drain()
-        for info in list(self.ledger.book.live_jobs()):
-            self._arm_job(info.id)
+        for number, job_id in enumerate([info.id for info in self.ledger.book.live_jobs()], 1):
+            self._arm_job(job_id)
+            if not number % ARMED_AT_ONCE:
+                await asyncio.sleep(0)  # submissions and renewals have their turn, however many jobs there are
         self.clockwork.arm_all()
 
     def _due(self) -> float:
