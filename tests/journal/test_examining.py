@@ -88,7 +88,7 @@ def test_missing_entries_are_named_also_at_the_end() -> None:
 
 def test_what_a_newer_release_wrote_is_left_alone() -> None:
     book = Book()
-    book.add(b'{"type":"FormatRaised","at":3.0,"format":2}')
+    book.add(b'{"type":"ColumnsAdded","at":3.0,"format":2}')
     found = examine(book.journal, KIND)
     assert found.newer
     assert found.state is None

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
-from tenure.jobs.budget import StateSize
+from tenure.jobs.budget import StateSize, encoded_bytes
 from tenure.jobs.catalogue import (
     CatalogueEntry,
     Registration,
@@ -21,6 +22,7 @@ from tenure.jobs.catalogue import (
     is_served,
     served_key,
 )
+from tenure.jobs.deadlines import see_election
 from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
@@ -38,6 +40,7 @@ from tenure.jobs.model import (
 from tenure.jobs.outages import OutageRecord
 from tenure.jobs.queues import QueueRecord
 from tenure.jobs.settings import JobSettings
+from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
@@ -100,6 +103,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.settings = settings or JobSettings()
         self.size = StateSize(state, state_bytes)
         """Counts the bytes that a snapshot has at most."""
+        self.pages: StatePages | None = None
+        """The pages in which the state is saved; None for a datacenter of format 1."""
         self.resting: Timers[WorkflowKey] = Timers()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
@@ -121,7 +126,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Ended jobs that are not archived, in the order of their end."""
         self.expiring: Timers[str] = Timers()
         """Ended jobs whose submission limits how long results are kept, each with the time at which they expire."""
-        self._index()
+        self.services.restore(self)
+        for info in state.jobs.values():
+            self._index(info)
 
     def folded(self, event: Event, encoded: bytes | None) -> None:
         # Folds count jobs, archived ids, tombstones and schedules themselves.
@@ -129,6 +136,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.size.grew(count)
         if self.settings.history_limit:
             self._note(event, encoded)
+        if self.pages is not None:
+            self._mark(self.pages, event, encoded)
 
     def snapshot(self) -> bytes:
         """Returns all of the state, in an encoding that depends on nothing but the state."""
@@ -137,8 +146,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
         return state
 
     def measure(self) -> None:
-        """Makes `size` exact. It costs about 2 ms for each megabyte."""
-        self.snapshot()
+        """Makes `size` exact. It costs about 2 ms for each megabyte. In format 2 each saving measures, and this does nothing."""
+        if self.pages is None:
+            self.snapshot()
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: JobSettings | None = None) -> JobBook:
@@ -149,16 +159,60 @@ class JobBook(JournalFold[BookState, JobInfo]):
     def live_jobs(self) -> Iterator[JobInfo]:
         return (info for info in self.state.jobs.values() if not info.state.terminal)
 
+    # Folds call these for each record of a job, an archived id or a tombstone that came or left.
+
+    def job_came(self, info: JobInfo) -> None:
+        before = self.size.total
+        self.size.job_came(info)
+        if self.pages is not None:
+            self.pages.sections["jobs"].came(info.id, self.size.total - before, self.position)
+
+    def job_left(self, info: JobInfo) -> None:
+        self.size.job_left(info)
+        self._left("jobs", info.id)
+
+    def came(self, section: Literal["archive", "tombstones"], job_id: str, record: ArchivedJob | Tombstone) -> None:
+        before = self.size.total
+        self.size.came(section, job_id, record)
+        if self.pages is not None:
+            self.pages.sections[section].came(job_id, self.size.total - before, self.position)
+
+    def _left(self, section: Section, job_id: str) -> None:
+        if self.pages is not None:
+            self.pages.sections[section].left(job_id, self.position)
+
     def drop_archived(self, job_id: str) -> ArchivedJob:
         archived = super().drop_archived(job_id)
         self.size.left("archive", job_id, archived)
+        self._left("archive", job_id)
         return archived
 
     def drop_tombstone(self, job_id: str) -> Tombstone | None:
         stone = super().drop_tombstone(job_id)
         if stone is not None:
             self.size.left("tombstones", job_id, stone)
+            self._left("tombstones", job_id)
         return stone
+
+    def admit(self, section: Section, records: dict[str, Any]) -> None:
+        """Takes records that were read from a page, in the order of pages. Nothing is counted but shares and histories."""
+        known: dict[str, Any] = getattr(self.state, section)
+        known.update(records)
+        if section != "jobs":
+            self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
+        if section == "archive":
+            self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
+        if section == "jobs":
+            for info in records.values():
+                self.size.history += sum(map(len, info.history))
+                self._index(info)
+
+    def elected(self, info: JobInfo, at: float, encoded: bytes) -> None:
+        """Applies an election to a job that was saved before it."""
+        if not info.state.terminal:
+            see_election(info, at)
+            if self.settings.history_limit:
+                self._keep(info, encoded)
 
     # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
@@ -242,20 +296,30 @@ class JobBook(JournalFold[BookState, JobInfo]):
             if not held:
                 del self.on_worker[worker]
 
-    def _index(self) -> None:
-        self.services.restore(self)
-        for job_id, info in self.state.jobs.items():
-            if key := info.job.submission.idempotency_key:
-                self.keys[key] = job_id
-            if info.state.terminal:
-                self.ended[job_id] = None
-                self.expiring.set(job_id, results_expire_at(info))
-                if not info.cleaned:
-                    self.uncleaned[job_id] = None
-            for name, workflow in info.workflows.items():
-                self.moved(info, workflow, WorkflowState.WAITING)
-                if workflow.state is WorkflowState.RUNNING:
-                    self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
+    def _index(self, info: JobInfo) -> None:
+        job_id = info.id
+        if key := info.job.submission.idempotency_key:
+            self.keys[key] = job_id
+        if info.state.terminal:
+            self.ended[job_id] = None
+            self.expiring.set(job_id, results_expire_at(info))
+            if not info.cleaned:
+                self.uncleaned[job_id] = None
+        for name, workflow in info.workflows.items():
+            self.moved(info, workflow, WorkflowState.WAITING)
+            if workflow.state is WorkflowState.RUNNING:
+                self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
+
+    def _mark(self, pages: StatePages, event: Event, encoded: bytes | None) -> None:
+        """Notes which pages an event changed: those of the jobs that it names."""
+        jobs = pages.sections["jobs"]
+        job_id = getattr(event, "job_id", None)
+        if job_id is not None:
+            jobs.changed(job_id, self.position)
+        for name in getattr(event, "jobs", None) or ():
+            jobs.changed(name, self.position)
+        if type(event).__name__ == "LeaderElected":
+            pages.elected(self.position, encoded or encode_event(event))
 
     def _note(self, event: Event, encoded: bytes | None) -> None:
         """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
@@ -287,6 +351,10 @@ class JobBook(JournalFold[BookState, JobInfo]):
             # The first events of a job explain its end: keep the first tenth, and drop the oldest line after it.
             self._elide(info, limit // 10)
         if self.size.history + len(encoded) > self.settings.state_budget // HISTORY_SHARE:
+            if self.pages is not None:
+                self.pages.sections["jobs"].changed(
+                    info.id, self.position
+                )  # an election that was read later would find other room
             self._elide_all_but(info, SHORT_HISTORY_BYTES - len(encoded))
             if len(encoded) > SHORT_HISTORY_BYTES:
                 info.elided += 1

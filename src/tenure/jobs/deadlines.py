@@ -187,12 +187,16 @@ def leader_elected(book: JobBook, event: LeaderElected) -> None:
     state = book.state
     state.epoch, state.leader, state.elected_at = event.epoch, event.leader, event.at
     for info in state.jobs.values():
-        if not info.state.terminal:
-            tracking = info.timeout_tracking
-            # The higher token fences decisions of the gate that answer the last leader. The stuck clock starts at the takeover,
-            # because progress that the last leader did not journal is lost.
-            tracking.timeout_fence_token += 1
-            tracking.resumed_at = event.at
+        see_election(info, event.at)
+
+
+def see_election(info: JobInfo, at: float) -> None:
+    if not info.state.terminal:
+        tracking = info.timeout_tracking
+        # The higher token fences decisions of the gate that answer the last leader. The stuck clock starts at the takeover,
+        # because progress that the last leader did not journal is lost.
+        tracking.timeout_fence_token += 1
+        tracking.resumed_at = at
 
 
 def local_timeout_reported(book: JobBook, event: LocalTimeoutReported) -> None:

@@ -303,7 +303,7 @@ def job_cleaned(book: JobBook, event: JobCleaned) -> None:
 def tombstone_set(book: JobBook, event: TombstoneSet) -> None:
     stone = Tombstone(at=event.at, state=event.state, reason=event.reason, by=event.by, gate_epoch=event.gate_epoch)
     book.state.tombstones[event.job_id] = stone
-    book.size.came("tombstones", event.job_id, stone)
+    book.came("tombstones", event.job_id, stone)
 
 
 def results_expired(book: JobBook, event: ResultsExpired) -> None:
@@ -316,7 +316,7 @@ def results_expired(book: JobBook, event: ResultsExpired) -> None:
 
 def job_archived(book: JobBook, event: JobArchived) -> None:
     info = book.state.jobs.pop(event.job_id)
-    book.size.job_left(info)
+    book.job_left(info)
     book.ended.pop(event.job_id, None)
     book.uncleaned.pop(event.job_id, None)
     book.expiring.cancel(event.job_id)
@@ -331,7 +331,7 @@ def job_archived(book: JobBook, event: JobArchived) -> None:
         gate_epoch=tracking.gate_epoch,
         ended_by_gate=info.ended_by_gate,
     )
-    book.size.came("archive", event.job_id, archived)
+    book.came("archive", event.job_id, archived)
     book.archive(event.job_id, archived, event.forget)
 
 

@@ -15,6 +15,7 @@ from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
 from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted, ExtensionsReset
+from tenure.jobs.formats import FormatRaised
 from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
 from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
 from tenure.jobs.gate_jobs import (
@@ -329,6 +330,7 @@ UNTOLD: frozenset[type[Event]] = frozenset(
         JobSubmitted,  # the first line of every answer
         TombstoneSet,  # there is no job yet that it could be told of
         ExtensionsReset,
+        FormatRaised,  # about the journal, not about a job
         QueueChanged,
         WorkerDrained,
         WorkflowsRegistered,  # about workers, not about a job

@@ -16,7 +16,7 @@ from tenure.jobs.decisions import Event, Folds
 from tenure.jobs.model import ArchivedJob, Tombstone
 
 SNAPSHOT_VERSION = 1
-"""The newest version of a snapshot, of either kind, that this Tenure reads and writes."""
+"""The newest version of a snapshot that holds everything. `state_pages` has the next."""
 
 
 class FoldState(Protocol):
@@ -55,6 +55,8 @@ class JournalFold(Generic[StateT, InfoT]):
             archived.idempotency_key: job_id for job_id, archived in state.archive.items() if archived.idempotency_key
         }
         """Maps each idempotency key to the id of its job, in memory or archived."""
+        self.position = 0
+        """The sequence of the entry whose events are folded. Whoever folds an entry sets it first."""
 
     @property
     def epoch(self) -> int:
@@ -133,15 +135,17 @@ class JournalFold(Generic[StateT, InfoT]):
         return self.state.tombstones.pop(job_id, None)
 
 
-def read_snapshot(decoder: msgspec.msgpack.Decoder[Any], snapshot: bytes, contents: str) -> Any:
+def read_snapshot(
+    decoder: msgspec.msgpack.Decoder[Any], snapshot: bytes, contents: str, *, newest: int = SNAPSHOT_VERSION
+) -> Any:
     """Returns the state that `snapshot` was taken of; raises `EngineVersionError` for one that this Tenure cannot read."""
     try:
         state = decoder.decode(snapshot)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngineVersionError(f"a snapshot of {contents} cannot be read: {error}") from error
-    if state.version > SNAPSHOT_VERSION:
+    if state.version > newest:
         raise EngineVersionError(
-            f"the snapshot has version {state.version}, and this Tenure reads up to {SNAPSHOT_VERSION}",
+            f"the snapshot has version {state.version}, and this Tenure reads up to {newest}",
             remedy="Start the newer version again",
         )
     return state

@@ -356,7 +356,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
         open_workflows=len(submission.workflows),
     )
     book.jobs[event.job_id] = info
-    book.size.job_came(info)
+    book.job_came(info)
     if book.state.tombstones:
         book.drop_tombstone(event.job_id)
     if submission.idempotency_key:

@@ -23,6 +23,7 @@ from tenure.jobs import (
     deadlines,
     endings,
     extensions,
+    formats,
     gate_decisions,
     gate_exchange,
     gate_jobs,
@@ -54,6 +55,7 @@ MANAGER_TOPICS = (
     schedules,
     queues,
     outages,
+    formats,
 )
 GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports)
 

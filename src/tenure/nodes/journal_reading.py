@@ -12,10 +12,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Entry, Journal, Snapshot
+from tenure.engines.contracts import Entry, Journal, Snapshot, Store
 from tenure.errors import EngineCorruptError, EngineVersionError, JournalDamagedError, Truncated
 from tenure.jobs.topics import decode_any_event
 from tenure.nodes.journal_checksum import entry_damage, kind_of, opened
+from tenure.nodes.state_saving import PageGone, PageReading, read_pages
 
 SLICE_EVENTS = 250
 """The events that are folded before other tasks have their turn: about 5 ms."""
@@ -25,6 +26,9 @@ NEWER = "A newer Tenure wrote it: start that version again, and go back only wit
 
 class Replays(Protocol):
     """A fold over a journal."""
+
+    position: int
+    """The sequence of the entry that is folded."""
 
     def replay(self, encoded_events: Iterable[bytes]) -> None: ...
 
@@ -48,6 +52,9 @@ class BookRules(Protocol[BookT_co]):
     def restored(self, snapshot: bytes) -> BookT_co:
         """Returns the book that `snapshot` was taken of."""
 
+    def restoring(self, snapshot: bytes) -> PageReading[BookT_co] | None:
+        """Returns the reading of a book whose `snapshot` only names its pages; None for a snapshot that holds everything."""
+
 
 def fold_entry(journal: str, book: Replays, entry: Entry, after: int) -> None:
     """Checks one entry and folds it. Raises `JournalDamagedError`; the book may then be half changed and must not be used."""
@@ -56,6 +63,7 @@ def fold_entry(journal: str, book: Replays, entry: Entry, after: int) -> None:
     if why := entry_damage(entry):
         raise JournalDamagedError(journal, "entry", entry.seq, why)
     try:
+        book.position = entry.seq
         book.replay(entry.events)
     except Exception as error:
         # Any exception while stored bytes are folded means that they cannot be applied. It must not end the node.
@@ -87,7 +95,10 @@ def unknown_kind(entry: Entry) -> str:
     return ""
 
 
-def restore(journal: str, snapshot: Snapshot, restored: Callable[[bytes], BookT]) -> BookT:
+RestoredT = TypeVar("RestoredT")
+
+
+def restore(journal: str, snapshot: Snapshot, restored: Callable[[bytes], RestoredT]) -> RestoredT:
     """Returns the book that a snapshot was taken of. Raises `JournalDamagedError`."""
     found = opened(snapshot)
     if found.damage:
@@ -112,29 +123,36 @@ class Loaded(NamedTuple, Generic[BookT]):
     """The size of all events above the snapshot."""
 
 
-async def load_book(
-    journal: Journal, calls: Calls, new_book: Callable[[], BookT], restored: Callable[[bytes], BookT]
-) -> Loaded[BookT]:
+async def load_book(journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT]) -> Loaded[BookT]:
     """Starts from the newest snapshot and folds everything after it. Raises `JournalDamagedError`."""
+    lacking = 0
     while True:
         try:
-            return await _load(journal, calls, new_book, restored)
+            return await _load(journal, pages, calls, rules)
         except Truncated:
             continue  # the leader saved a newer snapshot meanwhile, and truncated the entries below it
+        except PageGone as gone:
+            # Likewise: the pages of an older snapshot were deleted meanwhile. Those of the newest are there, or they are lost.
+            snapshot = await calls.run(journal.latest_snapshot)
+            if snapshot is None or snapshot.seq == lacking:
+                raise JournalDamagedError(journal.name, "snapshot", lacking, f"{gone} is missing") from gone
+            lacking = snapshot.seq
         except JournalDamagedError:
             raise
         except EngineCorruptError as error:
             raise JournalDamagedError(journal.name, "something", 0, error.fact) from error
 
 
-async def _load(
-    journal: Journal, calls: Calls, new_book: Callable[[], BookT], restored: Callable[[bytes], BookT]
-) -> Loaded[BookT]:
-    book, seq, kept, size = new_book(), 0, 0, 0
+async def _load(journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT]) -> Loaded[BookT]:
+    book, seq, kept, size = rules.new_book(), 0, 0, 0
     snapshot = await calls.run(journal.latest_snapshot)
     if snapshot is not None:
         try:
-            book = restore(journal.name, snapshot, restored)
+            reading = restore(journal.name, snapshot, rules.restoring)
+            if reading is None:
+                book = restore(journal.name, snapshot, rules.restored)
+            else:
+                book = await read_pages(journal.name, snapshot.seq, reading, pages, calls)
         except JournalDamagedError as error:
             raise await _with_hint(journal, calls, error) from error
         seq, kept = snapshot.seq, len(snapshot.state)

@@ -25,7 +25,7 @@ from tenure.nodes.journal_checksum import (
     salvage_state,
 )
 from tenure.nodes.journal_reading import restore, unknown_kind
-from tenure.nodes.ledger import NodeRules
+from tenure.nodes.node_rules import NodeRules
 
 
 class JournalKind(NamedTuple):

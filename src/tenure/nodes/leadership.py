@@ -27,9 +27,10 @@ from tenure.errors import (
 )
 from tenure.jobs.decisions import Command
 from tenure.nodes.journal_reading import BookT
-from tenure.nodes.ledger import NodeLedger, NodeRules, decided
+from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
 from tenure.nodes.node_journal import DecisionT
+from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import Mandate, TermLeader
 

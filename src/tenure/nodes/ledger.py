@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
 
 from tenure.engines.contracts import MAX_APPEND_BYTES, Term
 from tenure.errors import (
@@ -29,22 +28,21 @@ from tenure.errors import (
     JournalDamagedError,
     LimitError,
     StaleEpochError,
-    StaleSnapshotError,
     TenureError,
 )
 from tenure.jobs.decisions import Command, encode_event
-from tenure.nodes.journal_checksum import checked_id, checked_state
-from tenure.nodes.journal_reading import BookRules, BookT
+from tenure.nodes.journal_checksum import checked_id
+from tenure.nodes.journal_reading import BookT
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.node_journal import (
     CommandGroup,
-    Decided,
     DecisionT,
-    FollowedJournal,
     SureAppend,
     WaitingCommand,
 )
+from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
+from tenure.nodes.saved_journal import SavedJournal
 
 SNAPSHOT_EVERY = 500
 """The usual `NodeRules.snapshot_every`."""
@@ -53,32 +51,7 @@ MOST_COMMANDS = 200
 _FULL = MAX_APPEND_BYTES - 65_536  # leaves room for the bytes that an engine adds to the events
 
 
-DecisionT_co = TypeVar("DecisionT_co", bound=Decided, covariant=True)
-
-
-class NodeRules(BookRules[BookT], Protocol[BookT, DecisionT_co]):
-    """The pure rules of a manager or a gate, by which its ledger decides and folds. They do no I/O, and are passed the time."""
-
-    @property
-    def journal(self) -> str:
-        """The name of the journal."""
-
-    @property
-    def election(self) -> str:
-        """The name of the election that its leader has to win."""
-
-    @property
-    def snapshot_every(self) -> int:
-        """The least number of entries between two snapshots. It keeps short what a new leader folds before it can serve."""
-
-    def decide(self, book: BookT, command: Command, now: float) -> DecisionT_co:
-        """Returns the decision on a command. It changes nothing, and raises `TenureError` for a mistake of the caller."""
-
-    def take_lead(self, term: Term) -> Command:
-        """Returns the first command of a term."""
-
-
-class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
+class NodeLedger(SavedJournal[BookT, DecisionT]):
     """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
 
     def __init__(
@@ -90,16 +63,13 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         engine_now: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        journal = environment.engine.journal(rules.journal)
-        super().__init__(journal, environment.calls, rules, failures=failures, on_change=on_change)
-        self.rules, self._engine_now = rules, engine_now
-        self._clock, self._ids, self._log = environment.clock, environment.ids, environment.log
+        super().__init__(rules, environment, failures=failures, on_change=on_change)
+        self._engine_now, self._clock, self._ids = engine_now, environment.clock, environment.ids
         self._appends = SureAppend(environment.calls, environment.clock, environment.random)
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[CommandGroup[DecisionT], None] = {}
         """The groups of commands whose callers wait for the writer. When the writer fails, all of them are settled."""
-        self._snapshot_tried_at = 0
         self._doubted = False
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
         """Called with each decision once it is durable, in their order. Consequences of a decision belong here, and not after
@@ -133,6 +103,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             await self.commit(self.rules.take_lead(term))
         except StaleEpochError as error:
             raise DeposedError(f"a newer leader has written: {error}") from error
+        await self._adopt()
 
     async def commit(self, command: Command) -> DecisionT:
         """Returns the decision on the command once it is durable. Raises `DeposedError`, or the mistake of the caller."""
@@ -178,11 +149,14 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
             self.step_down("the journal writer failed")
             self._waiting = []
+            self._serve_cut()
             for group in list(self._groups):
                 group.settle_rest(self.deposed or DeposedError("this node stopped leading"))
 
     async def _write(self) -> None:
         while (self._waiting or self._doubted) and self.deposed is None:
+            if not self._doubted:
+                self._serve_cut()
             batch: list[WaitingCommand[DecisionT]] = []
             try:
                 if self._doubted:
@@ -193,6 +167,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
                     await self._write_batch(batch)
             except Exception as error:
                 await self._write_failed(batch, error)
+        self._serve_cut()
         for waiting in self._waiting:
             self._refuse(waiting)
         self._waiting = []
@@ -247,6 +222,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     def _fold(self, waiting: WaitingCommand[DecisionT], written: list[bytes]) -> bool:
         """Folds a decision. Returns False where the fold failed: then nothing of it is written, and the book is built anew."""
         try:
+            self.book.position = self.seq + 1
             self.book.replay(written)
         except Exception as error:
             kind = type(waiting.command).__name__
@@ -355,39 +331,6 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
 
     def _refuse(self, waiting: WaitingCommand[DecisionT]) -> None:
         waiting.settle(self.deposed or DeposedError("this node stopped leading"))
-
-    def step_down(self, reason: str) -> None:
-        """Commits nothing more. An append under way may still succeed, but its callers get `DeposedError`."""
-        if self.deposed is None:
-            self.deposed = DeposedError(reason)
-
-    async def snapshot_if_due(self) -> bool:
-        """Saves a snapshot when enough was appended since the last one, and truncates the entries that it covers."""
-        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.rules.snapshot_every:
-            return False
-        if self._bytes_since < self._snapshot_bytes:
-            return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
-        if self.writing:
-            return False  # the book is ahead of the journal while an append is under way
-        if self.seq < self._snapshot_tried_at + self.rules.snapshot_every:
-            return False  # the last try could not save it, and encoding a large book costs much
-        self._snapshot_tried_at = self.seq
-        try:
-            seq = self.seq
-            state = checked_state(self.book.snapshot(), seq)
-            self.state_bytes = len(state)
-            await self._calls.run(self.journal.snapshot, state, seq, epoch=self._epoch)
-            await self._calls.run(self.journal.truncate, seq)
-        except (StaleSnapshotError, StaleEpochError) as error:
-            self.step_down(f"a snapshot was refused: {error}")
-            return False
-        except (LimitError, OverflowError) as error:
-            # Too large, or a number that a snapshot cannot hold. Nothing is lost: the journal keeps every entry, and a later state may fit.
-            # No reason to stop leading. `state_bytes` is an alarm (`jobs.alarms.outgrown`).
-            self._log.warning(f"the state cannot be saved, so the journal keeps growing: {error}")
-            return False
-        self._snapshot_at, self._snapshot_bytes, self._bytes_since = seq, len(state), 0
-        return True
 
 
 def decided(outcomes: Iterable[DecisionT | TenureError]) -> list[DecisionT]:

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Entry, Journal
+from tenure.engines.contracts import Entry, Journal, Store
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -44,13 +44,15 @@ class FollowedJournal(Generic[BookT]):
     def __init__(
         self,
         journal: Journal,
+        pages: Store,
         calls: Calls,
         rules: BookRules[BookT],
         *,
         failures: ProductFailures,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called after the book has folded more durable entries."""
+        """`pages` is the store for states that are saved in pages. `on_change` is called after the book has folded more durable entries."""
+        self._pages = pages
         self.journal, self._calls, self._failures, self._on_change = journal, calls, failures, on_change
         self._books = rules
         self.book = rules.new_book()
@@ -106,7 +108,7 @@ class FollowedJournal(Generic[BookT]):
         Raises `JournalDamagedError`; `damage` is then set until a later `load` succeeds.
         """
         try:
-            loaded = await load_book(self.journal, self._calls, self._books.new_book, self._books.restored)
+            loaded = await load_book(self.journal, self._pages, self._calls, self._books)
         except JournalDamagedError as error:
             self.damage = error
             raise

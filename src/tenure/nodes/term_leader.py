@@ -28,6 +28,8 @@ from tenure.nodes.process import Environment
 
 TEND = "tend"
 """The name of the loop that takes a leader's steps."""
+SAVE = "save"
+"""The name of the loop that saves the state."""
 TEND_AT_LEAST_S = 5.0
 """The longest rest between two rounds of that loop."""
 
@@ -137,7 +139,9 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
         self.overtaken = 0
         """An epoch above this leader's that another node has told of; 0 for none. Then the node steps down and campaigns above it."""
         self._changed = asyncio.Event()
-        """Set by `wake`."""
+        """Set by `wake`, for the steps."""
+        self._grown = asyncio.Event()
+        """Set by `wake`, for the saving of the state."""
         self._steps: dict[str, Loop] = {}
         """The steps of the tending loop, in the order in which each round takes them. The subclass fills it."""
 
@@ -161,7 +165,7 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
 
     def loops(self) -> dict[str, Loop]:
         """Returns the loops of this leader by their names."""
-        return {TEND: self._tend}
+        return {TEND: self._tend, SAVE: self._save}
 
     def close(self) -> None:
         """Lets go of what this leader holds, because its term is over."""
@@ -178,6 +182,7 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
     def wake(self) -> None:
         """Has the steps look again now: the book changed, or something else came up."""
         self._changed.set()
+        self._grown.set()
 
     async def _tend(self) -> None:
         await self._begin()
@@ -189,5 +194,9 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
             left = self.keeper.rest_s(min(self._due() - self.now(), TEND_AT_LEAST_S), self._steps)
             await self.clock.async_wait(self._changed, left)
 
-    async def _keep_snapshot(self) -> None:
-        await self.ledger.snapshot_if_due()
+    async def _save(self) -> None:
+        """Saves the state whenever it is due. No step of the other loop may hold it up: under steady load some never rest (RULINGS.md, 21)."""
+        while True:
+            self._grown.clear()
+            await self.ledger.snapshot_if_due()
+            await self._grown.wait()

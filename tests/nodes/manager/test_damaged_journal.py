@@ -98,10 +98,10 @@ def test_an_event_of_a_newer_release_is_told_from_damage() -> None:
     async def story(group: ManagerGroup) -> None:
         await led_and_stopped(group)
         log = log_of(group)
-        log.entries[2] = damaged(log.entries[2], append_id="0" * 32, events=(b'{"type":"FormatRaised","at":1.0}',))
+        log.entries[2] = damaged(log.entries[2], append_id="0" * 32, events=(b'{"type":"ColumnsAdded","at":1.0}',))
         manager, _ = group.open("m-2")
         await group.until(lambda: manager.ledger.damage is not None, seconds=60)
-        assert "knows no event of the kind 'FormatRaised'" in manager.unready["journal"]
+        assert "knows no event of the kind 'ColumnsAdded'" in manager.unready["journal"]
         assert "newer Tenure" in manager.unready["journal"]
 
     run(story)
@@ -129,11 +129,11 @@ def test_a_snapshot_of_a_newer_format_says_so() -> None:
     async def story(group: ManagerGroup) -> None:
         await led_and_stopped(group)
         log = log_of(group)
-        newer = msgspec.msgpack.encode({"version": 2, "jobs": {}})
+        newer = msgspec.msgpack.encode({"version": 3, "jobs": {}})
         group.engine.journal(JOURNAL).snapshot(newer, 2, epoch=log.head.epoch)
         manager, _ = group.open("m-2")
         await group.until(lambda: manager.ledger.damage is not None, seconds=60)
-        assert "version 2, and this Tenure reads up to 1" in manager.unready["journal"]
+        assert "version 3, and this Tenure reads up to 2" in manager.unready["journal"]
         assert "Start the newer version again" in manager.unready["journal"]
 
     run(story)

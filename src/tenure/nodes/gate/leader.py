@@ -33,6 +33,7 @@ from tenure.nodes.gate.fitness import Forwarding, ReportedCounts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.node_rules import WholeStates
 from tenure.nodes.term_leader import Mandate, Struck, TermLeader, concerns_all
 
 JOURNAL = "gate"
@@ -45,7 +46,7 @@ ARCHIVE = "gate-jobs"
 
 
 @dataclass(frozen=True, slots=True)
-class GateRules:
+class GateRules(WholeStates[GateJobTracker]):
     """The rules of a gate cluster's journal: its book is a `GateJobTracker`."""
 
     settings: GateSettings | None = None
@@ -95,7 +96,6 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             "follow up": self.follow_up,
             "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
-            "snapshot": self._keep_snapshot,
         }
         self._forget_at = 0.0
         self.reported_counts = ReportedCounts()

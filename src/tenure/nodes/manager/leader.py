@@ -54,7 +54,8 @@ MOST_BYTES_AT_ONCE = 262_144
 """The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
 _encode = msgspec.json.Encoder().encode
 ARMED_AT_ONCE = 250
-"""The deadlines that a new leader computes before other tasks have their turn: some milliseconds."""
+"""The deadlines that are computed before other tasks have their turn."""
+MOST_ROUNDS = 5  # batches of orders before the other steps have their turn
 DISPATCHING = "dispatching it"
 PARKING = "taking it back from the engine"
 MOST_WITHDRAWN = 200
@@ -106,7 +107,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             "revoke": self._revoke,
             "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
-            "snapshot": self._keep_snapshot,
         }
         self._parts = {type(part).__name__: part for part in [make(self) for make in parts]}
 
@@ -210,8 +210,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self.wake()  # more is due, and the other steps have their turn first
 
     async def dispatch(self) -> None:
-        """Sends every order that is decided and not recorded as sent. A message that the engine already holds counts as sent."""
-        while True:
+        """Sends the orders that are decided and not recorded as sent. A message that the engine already holds counts as sent."""
+        for _ in range(MOST_ROUNDS):
             failed: dict[str, Exception] = {}
             # `read` waits for an append that is under way: until it returns, the book is ahead of the journal, and the leader must not
             # send an order before its decision is durable.
@@ -236,6 +236,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 ],
                 DISPATCHING,
             )
+        self.wake()  # there may be more, and under steady load there is always more: deadlines have their turn first
 
     def _orders(self, failed: dict[str, Exception], book: JobBook) -> list[Dispatch]:
         return to_dispatch(book, self.now(), limit=200, skip=self.strikes.aside, failed=failed)

@@ -27,11 +27,14 @@ from tenure.jobs.decisions import Command, Evidence
 from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld, results_expire_at
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
+from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
+from tenure.jobs.state_pages import is_paged, keys_of
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import fits_a_snapshot
 from tenure.nodes.job_views import large_results
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.state_saving import StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.stack_text import MAX_PLACE_CHARS
@@ -56,6 +59,26 @@ class DatacenterRules:
 
     def restored(self, snapshot: bytes) -> JobBook:
         return JobBook.restore(snapshot, self.settings)
+
+    def restoring(self, snapshot: bytes) -> PagedRestore | None:
+        return PagedRestore(snapshot, self.settings) if is_paged(snapshot) else None
+
+    def cut(self, book: JobBook, seq: int, epoch: int) -> StateCut:
+        if (pages := book.pages) is None:
+            return StateCut(seq, book.snapshot())
+        cut = cut_pages(book, seq, epoch)
+
+        def kept() -> None:
+            pages.refs = cut.refs
+
+        return StateCut(seq, cut.root, cut.blobs, frozenset(keys_of(cut.refs)), kept)
+
+    def paged(self, book: JobBook) -> bool:
+        return book.pages is not None
+
+    def adopt(self, book: JobBook, snapshot: bytes) -> None:
+        if book.pages is not None:
+            book.pages.adopt(read_root(snapshot).sections if is_paged(snapshot) else {})
 
     def decide(self, book: JobBook, command: Command, now: float) -> Decision:
         return decide(book, command, now)

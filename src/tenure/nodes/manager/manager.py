@@ -42,6 +42,7 @@ from tenure.nodes.fleet.member import FleetSettings, PoolView, WorkerStanding, c
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
+from tenure.nodes.manager.format_raise import FormatRaise
 from tenure.nodes.manager.gate_handlers import GateHandlers
 from tenure.nodes.manager.job_handlers import ChildJobs, JobTraces, ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
@@ -70,6 +71,8 @@ class ManagerSetup:
     jobs: JobSettings | None = None
     fleet: FleetSettings | None = None
     snapshot_every: int = SNAPSHOT_EVERY
+    raise_format: bool | None = False
+    """True saves the state in pages from now on, which earlier releases cannot read; None does so for a new datacenter only."""
     engine_submissions: bool = False
     """Takes submissions that came through the engine, too (`client.transactions`). Every process does; worlds of the simulator need no such loop."""
 
@@ -161,6 +164,8 @@ class Manager:
         parts = [ChildJobs, JobTraces, self.observer.lead, lambda leader: flow]
         if self._gates is not None:
             parts.append(self._gates.reporting)
+        if self._setup.raise_format is not False:
+            parts.append(partial(FormatRaise, bool(self._setup.raise_format)))
         if self._setup.engine_submissions:
             parts.append(partial(SubmissionIntake, mandate))
         return DatacenterLeader(mandate, self._identity, fleet=self._setup.fleet, pool=self._pool, parts=parts)

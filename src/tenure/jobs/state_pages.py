@@ -1,0 +1,262 @@
+"""Keeps the state of a datacenter in pages, so that saving it costs what changed and not what exists (format 2, decision 0421). Pure.
+
+The journal stays the truth: what is saved is a cache of the fold of a prefix of it. The records of jobs, archived ids and tombstones are put into
+pages in the order in which they came. The fold alone places them, so every node has the same pages. A page that changed is written under a new
+key, never over the old one. The *root* is the rest of the state and names the page keys that are in force; it is saved as the journal's snapshot, which
+switches from one state to the next in one step. So what is read back is always the fold up to one sequence.
+
+An election changes every live job. The root holds it instead: the pages that were written before it get it when they are read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from tenure.errors import EngineVersionError
+from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import BookState
+
+PAGED_VERSION = 2
+"""The version of a snapshot that is the root of pages."""
+PAGE_RECORDS = 64
+"""The most records of a page. One change writes a whole page, so it must be small; each page is one line of the root, so it must not be tiny."""
+PAGE_BYTES = 262_144
+"""No record joins a page that has so many bytes already."""
+CHUNK_BYTES = 4_194_304
+"""The most bytes under one key. A page whose records have grown beyond it takes several."""
+MOST_ELECTIONS = 64
+"""Pages that were written so many elections ago are written again, so that the list of elections stays short."""
+
+Section = Literal["jobs", "archive", "tombstones"]
+SECTIONS: tuple[Section, ...] = ("jobs", "archive", "tombstones")
+
+
+class PageRef(msgspec.Struct, frozen=True, array_like=True):
+    """Names one page as it was saved."""
+
+    number: int
+    seq: int
+    """The page holds the fold up to here."""
+    epoch: int
+    """The epoch of the leader that wrote it. With `seq`, it makes the key unique: a deposed leader never writes over the page of another."""
+    size: int
+    chunks: int = 1
+
+    def keys(self, section: Section) -> list[str]:
+        return [f"{section}/{self.number}/{self.seq}.{self.epoch}/{chunk}" for chunk in range(self.chunks)]
+
+
+class SavedElection(msgspec.Struct, frozen=True, array_like=True):
+    """An encoded `LeaderElected`, and the sequence of its entry."""
+
+    seq: int
+    event: bytes
+
+
+class SectionRoot(msgspec.Struct, frozen=True, array_like=True):
+    pages: list[PageRef]
+    number: int
+    """The page that the next record joins, the records that were put into it, and their bytes then."""
+    records: int
+    bytes: int
+
+
+PageRefs = dict[Section, dict[int, PageRef]]
+SectionRoots = dict[Section, SectionRoot]
+
+
+class PageCut(NamedTuple):
+    """Holds the bytes that save the state of one moment: the pages that changed, and the root, which is written last."""
+
+    seq: int
+    root: bytes
+    blobs: dict[str, bytes]
+    """Maps each key to the bytes to write under it."""
+    refs: PageRefs
+
+
+class PagedSection:
+    """Places the records of one dictionary of the state in pages."""
+
+    def __init__(self) -> None:
+        self.page_of: dict[str, int] = {}
+        self.members: dict[int, dict[str, None]] = {}
+        """Maps each page that has records to their ids, in their order."""
+        self.changed_at: dict[int, int] = {}
+        """Maps each such page to the sequence of its last change."""
+        self.number = self.records = self.bytes = 0
+
+    def came(self, name: str, size: int, seq: int) -> None:
+        if name in self.page_of:
+            self.changed(name, seq)
+            return
+        if self.records >= PAGE_RECORDS or (self.records and self.bytes + size > PAGE_BYTES):
+            self.number, self.records, self.bytes = self.number + 1, 0, 0
+        self.page_of[name] = self.number
+        self.members.setdefault(self.number, {})[name] = None
+        self.changed_at[self.number] = seq
+        self.records, self.bytes = self.records + 1, self.bytes + size
+
+    def changed(self, name: str, seq: int) -> None:
+        if (number := self.page_of.get(name)) is not None:
+            self.changed_at[number] = seq
+
+    def left(self, name: str, seq: int) -> None:
+        number = self.page_of.pop(name, None)
+        if number is None:
+            return
+        members = self.members[number]
+        del members[name]
+        self.changed_at[number] = seq
+        if not members:
+            del self.members[number], self.changed_at[number]
+
+    def hold(self, number: int, names: Iterable[str], seq: int) -> None:
+        """Takes the records of a page that was read."""
+        self.members[number] = dict.fromkeys(names)
+        self.page_of.update(dict.fromkeys(self.members[number], number))
+        self.changed_at[number] = seq
+
+    def begin(self, root: SectionRoot) -> None:
+        self.number, self.records, self.bytes = root.number, root.records, root.bytes
+
+
+class StatePages:
+    """Knows the page of every record, and which pages a saved state lacks."""
+
+    def __init__(self) -> None:
+        self.sections: dict[Section, PagedSection] = {name: PagedSection() for name in SECTIONS}
+        self.elections: list[SavedElection] = []
+        """The elections that some saved page may lack, oldest first."""
+        self.refs: PageRefs = {name: {} for name in SECTIONS}
+        """The pages of the root that is in force. Only the leader needs them, and reads them when its term begins."""
+
+    @classmethod
+    def of(cls, state: BookState, seq: int) -> StatePages:
+        """Places every record of a state that had no pages. Each of them has changed."""
+        pages = cls()
+        for name in SECTIONS:
+            records: Mapping[str, Any] = getattr(state, name)
+            for key, record in records.items():
+                pages.sections[name].came(key, len(_encode(record)), seq)
+        return pages
+
+    def elected(self, seq: int, event: bytes) -> None:
+        self.elections.append(SavedElection(seq, event))
+        del self.elections[: -4 * MOST_ELECTIONS]
+
+    def adopt(self, sections: SectionRoots) -> None:
+        """Takes the pages of the root that is in force as those that are saved."""
+        self.refs = {name: {ref.number: ref for ref in sections[name].pages} for name in sections}
+        for name in SECTIONS:
+            self.refs.setdefault(name, {})
+
+    def lacking(self, ref: PageRef) -> list[SavedElection]:
+        """Returns the elections that a saved page lacks."""
+        return [one for one in self.elections if one.seq > ref.seq]
+
+    def changed_pages(self, state: BookState, seq: int, epoch: int) -> tuple[PageRefs, dict[str, bytes]]:
+        """Returns all pages as they are to be saved, and the bytes of those that are not yet. It encodes only what changed."""
+        stale = self.elections[-MOST_ELECTIONS].seq if len(self.elections) > MOST_ELECTIONS else 0
+        refs: PageRefs = {name: {} for name in SECTIONS}
+        blobs: dict[str, bytes] = {}
+        for name, section in self.sections.items():
+            records: Mapping[str, Any] = getattr(state, name)
+            for number, members in section.members.items():
+                ref = self.refs[name].get(number)
+                if ref is None or section.changed_at[number] > ref.seq or (name == "jobs" and ref.seq < stale):
+                    encoded = _encode({key: records[key] for key in members})
+                    ref = PageRef(number, seq, epoch, len(encoded), -(-len(encoded) // CHUNK_BYTES))
+                    blobs.update(zip(ref.keys(name), _chunks(encoded), strict=True))
+                refs[name][number] = ref
+        return refs, blobs
+
+    def roots(self, refs: PageRefs) -> SectionRoots:
+        return {
+            name: SectionRoot(list(refs[name].values()), section.number, section.records, section.bytes)
+            for name, section in self.sections.items()
+        }
+
+    def forget_elections(self, refs: PageRefs, seq: int) -> None:
+        """Drops the elections that every page of `refs` has."""
+        oldest = min((ref.seq for ref in refs["jobs"].values()), default=seq)
+        self.elections = [one for one in self.elections if one.seq > oldest]
+
+    def weight(self, refs: PageRefs) -> int:
+        """Returns the most bytes that the records of all pages have: as they were saved, with the elections that they lack."""
+        count = 0
+        for name, pages in refs.items():
+            members = self.sections[name].members
+            for number, ref in pages.items():
+                count += ref.size
+                if name == "jobs" and self.elections:
+                    lines = sum(len(one.event) + _LINE for one in self.lacking(ref))
+                    count += lines * len(members.get(number, ()))
+        return count
+
+
+_LINE = 32
+"""The bytes that a line of history, the token and the times of an election take beside the event itself."""
+
+
+def keys_of(refs: PageRefs) -> dict[str, None]:
+    """Returns the keys of all pages that a root names."""
+    return dict.fromkeys(key for name, pages in refs.items() for ref in pages.values() for key in ref.keys(name))
+
+
+def _chunks(encoded: bytes) -> Iterator[bytes]:
+    for start in range(0, len(encoded), CHUNK_BYTES):
+        part = encoded[start : start + CHUNK_BYTES]
+        yield zlib.crc32(part).to_bytes(4, "little") + part
+
+
+def joined(chunks: Iterable[bytes]) -> bytes | None:
+    """Returns the bytes of a page; None where a checksum is wrong."""
+    parts: list[bytes] = []
+    for chunk in chunks:
+        if zlib.crc32(chunk[4:]).to_bytes(4, "little") != chunk[:4]:
+            return None
+        parts.append(chunk[4:])
+    return b"".join(parts)
+
+
+def read_page(section: Section, encoded: bytes) -> dict[str, Any]:
+    """Returns the records of a page, by their ids, in their order. Raises `EngineVersionError`."""
+    try:
+        records: dict[str, Any] = _DECODERS[section].decode(encoded)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngineVersionError(f"a page of {section} cannot be read: {error}") from error
+    return records
+
+
+def is_paged(snapshot: bytes) -> bool:
+    """Returns True for a snapshot that names pages, and False for one that holds everything. Raises `EngineVersionError` for one of a later release."""
+    try:
+        version = _version.decode(snapshot).version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # whoever reads it as a whole state says what is wrong with it
+    if version > PAGED_VERSION:
+        raise EngineVersionError(
+            f"the snapshot has version {version}, and this Tenure reads up to {PAGED_VERSION}",
+            remedy="Start the newer version again",
+        )
+    return version == PAGED_VERSION
+
+
+class _Version(msgspec.Struct):
+    version: int = 0
+
+
+_version = msgspec.msgpack.Decoder(_Version)
+_encode = msgspec.msgpack.Encoder().encode
+_DECODERS: dict[Section, msgspec.msgpack.Decoder[Any]] = {
+    "jobs": msgspec.msgpack.Decoder(dict[str, JobInfo]),
+    "archive": msgspec.msgpack.Decoder(dict[str, ArchivedJob]),
+    "tombstones": msgspec.msgpack.Decoder(dict[str, Tombstone]),
+}

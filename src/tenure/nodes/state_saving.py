@@ -1,0 +1,128 @@
+"""Saves the state of a node beside its journal, in whole or in pages, and reads pages back (decision 0421).
+
+A saving is cut from the book at one sequence, in one step. It is written while the writer goes on: first the pages that changed, under keys of their own,
+then the snapshot that names them. The snapshot is the one step that counts, and the engine refuses it from a leader that was replaced. Only then
+are the entries below it truncated. Pages that no snapshot names any more are deleted later, because a node may just be reading them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Journal, Store
+from tenure.errors import JournalDamagedError
+from tenure.jobs.state_pages import PageRef, Section, joined
+
+READ_AT_ONCE = 32
+"""The pages that are read by one call: some megabytes."""
+WRITTEN_AT_ONCE = 4
+"""The pages that are written side by side."""
+UNNAMED_FOR_S = 60.0
+"""The seconds for which a page that no snapshot names any more can still be read."""
+DELETED_AT_ONCE = 200
+"""The most pages that one saving deletes."""
+
+
+class StateCut(NamedTuple):
+    """The state at one sequence, encoded."""
+
+    seq: int
+    snapshot: bytes
+    blobs: Mapping[str, bytes] = {}
+    """Maps the key of each page that changed to its bytes."""
+    named: frozenset[str] | None = None
+    """The keys of all pages that the snapshot names; None for a snapshot that holds everything."""
+    kept: Callable[[], None] = lambda: None
+    """Called once the snapshot is in force."""
+
+
+BookT_co = TypeVar("BookT_co", covariant=True)
+
+
+class PageReading(Protocol[BookT_co]):
+    """Builds a book from the pages that a snapshot names."""
+
+    wanted: list[tuple[Section, PageRef]]
+
+    @property
+    def book(self) -> BookT_co: ...
+
+    def add(self, section: Section, ref: PageRef, encoded: bytes) -> None: ...
+
+
+class PageGone(Exception):
+    """A page that a snapshot names is not there: a newer snapshot has replaced that one, or the page is lost."""
+
+
+async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store, calls: Calls) -> BookT_co:
+    """Returns the book. Gives way to other tasks after each few pages. Raises `PageGone` and `JournalDamagedError`."""
+    for some in _few(reading.wanted, READ_AT_ONCE):
+        keys = [key for section, ref in some for key in ref.keys(section)]
+        found: dict[str, bytes] = {}
+        for few in _few(keys, READ_AT_ONCE):
+            found |= await calls.run(pages.get_many, few)
+        for section, ref in some:
+            chunks = [found[key] for key in ref.keys(section) if key in found]
+            if len(chunks) < ref.chunks:
+                raise PageGone(f"page {ref.number} of {section}")
+            encoded = joined(chunks)
+            if encoded is None:
+                why = f"the checksum of page {ref.number} of {section} is wrong"
+                raise JournalDamagedError(journal, "snapshot", seq, why)
+            reading.add(section, ref, encoded)
+        await asyncio.sleep(0)
+    return reading.book
+
+
+ItemT = TypeVar("ItemT")
+
+
+def _few(items: Sequence[ItemT], count: int) -> Iterator[list[ItemT]]:
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        yield some
+
+
+class StateSaver:
+    """Writes what was cut, and deletes pages that nobody needs any more. One term has one."""
+
+    def __init__(self, journal: Journal, pages: Store, calls: Calls, clock: Clock) -> None:
+        self._journal, self._pages, self._calls, self._clock = journal, pages, calls, clock
+        self._needed_until: dict[str, float] = {}
+        """Maps each page that is in the store to the time at which it may be deleted. Each saving that names it puts that off."""
+        self._listed = False
+
+    async def save(self, cut: StateCut, snapshot: bytes, epoch: int) -> None:
+        """Puts a cut in force, and truncates the entries below it. `snapshot` is that of the cut with its checksum."""
+        for few in _few(list(cut.blobs.items()), WRITTEN_AT_ONCE):
+            # No fence: the epoch is in the key, so no other leader ever writes it, and a deletion need not be remembered.
+            await asyncio.gather(*(self._calls.run(self._pages.put, key, blob) for key, blob in few))
+        await self._calls.run(self._journal.snapshot, snapshot, cut.seq, epoch=epoch)
+        cut.kept()
+        await self._calls.run(self._journal.truncate, cut.seq)
+        if cut.named is not None:
+            await self._sweep(cut.named)
+
+    async def _sweep(self, named: frozenset[str]) -> None:
+        """Deletes pages that no snapshot has named for a while."""
+        now = self._clock.boottime()
+        if not self._listed:
+            await self._list(now)
+        self._needed_until.update(dict.fromkeys(named, now + UNNAMED_FOR_S))
+        due = (key for key, until in self._needed_until.items() if until <= now)
+        for key in list(islice(due, DELETED_AT_ONCE)):
+            await self._calls.run(self._pages.delete, key)
+            del self._needed_until[key]
+
+    async def _list(self, now: float) -> None:
+        """Finds the pages that the last leader left, of a saving that it did not finish or a page that it did not delete."""
+        after: str | None = None
+        while keys := await self._calls.run(self._pages.list, "", after=after):
+            self._needed_until.update(dict.fromkeys(keys, now + UNNAMED_FOR_S))
+            after = keys[-1]
+        self._listed = True
