@@ -11,6 +11,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -42,7 +43,10 @@ from tenure.health.node_states import HealthPiggyback
 from tenure.jobs import JobBook
 from tenure.jobs.cron import Cron
 from tenure.jobs.decisions import Outcome
+from tenure.jobs.formats import FormatRaised
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.paged_book import PagedRestore, cut_pages
+from tenure.jobs.state_pages import read_page
 from tenure.jobs.topics import EVENT_DECODER, GATE_EVENT_DECODER, decode_any_event
 from tenure.nodes.job_listing import parse_place
 from tenure.nodes.journal_checksum import found_events, kind_of, parse_id
@@ -138,6 +142,10 @@ def _tokens(data: bytes, decode: Callable[..., Any]) -> Any:
 
 def parsers() -> dict[str, Parser]:
     events, snapshot = _journal()
+    book = JobBook.restore(snapshot)
+    book.apply(FormatRaised(at=1.0, format=2))
+    paged = cut_pages(book, 9, 1)
+    pages = [blob[4:] for blob in paged.blobs.values()]
     token = Token(name="ci", role=Role.CLIENT, sha256="a" * 64, queues=("a", "b/*"), labels={"t": "x"}, max_jobs=3)
     file = msgspec.json.encode(TokenFile(tokens=(token,)))
     item = WorkItem(workflow="w", args={"a": 1}, job_id="j", workflow_id="w", attempt=1)
@@ -164,6 +172,8 @@ def parsers() -> dict[str, Parser]:
         "gate event": Parser(GATE_EVENT_DECODER.decode, events, UNREADABLE),
         "any event": Parser(decode_any_event, events, UNREADABLE),
         "snapshot": Parser(JobBook.restore, [snapshot], (TenureError,)),
+        "root of pages": Parser(PagedRestore, [paged.root], (TenureError,)),
+        "page of jobs": Parser(partial(read_page, "jobs"), pages, (TenureError,)),
         "gate snapshot": Parser(GateJobTracker.restore, [GateJobTracker().snapshot()], (TenureError,)),
         "work item": Parser(BodyCodec(WorkItem).decode, [msgspec.json.encode(item)], UNDECODABLE),
         "work result": Parser(BodyCodec(WorkResult).decode, [msgspec.json.encode(result)], UNDECODABLE),
@@ -293,6 +303,8 @@ FILES = {
     "jobs/book.py": "snapshot",
     "jobs/event_text.py": "any event",
     "jobs/gate_tracker.py": "gate snapshot",
+    "jobs/paged_book.py": "root of pages",
+    "jobs/state_pages.py": "page of jobs",
     "jobs/shown_arguments.py": "an event that was read before, to mask secrets in it",
     "jobs/topics.py": "event",
     "jobs/why.py": "what this node itself archived; read_record wraps its errors",
@@ -304,7 +316,7 @@ FILES = {
     "nodes/manager/job_handlers.py": "log page",
     "nodes/manager/ledger.py": "work result",
     "nodes/manager/operator_handlers.py": "what managers wrote into the engine about themselves, and dead letters, shown as text where they are no JSON",
-    "nodes/node_journal.py": "event",
+    "nodes/journal_reading.py": "event",
     "nodes/token_keeper.py": "created token",
     "testing/model_server.py": "a server for tests",
     "work/base_context.py": "a checkpoint of the user's own",

@@ -25,6 +25,7 @@ LATER: dict[str, list[str]] = {
         '{"type":"OutageDeclared","at":2e9,"name":"s3","until":2e9,"rate":5.0,"jobs":["late-1"]}',
         '{"type":"OutageMoved","at":2e9,"name":"s3","phase":"probing","workers":["w-9"]}',
         '{"type":"OutageEnded","at":2e9,"name":"s3","jobs":["late-1"]}',
+        '{"type":"FormatRaised","at":2e9,"by":"leader","format":2}',
     ],
     "gate": [],
 }
