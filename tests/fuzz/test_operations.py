@@ -21,8 +21,8 @@ from tests.soak import SOAK, sized
 
 REQUESTS = sized("hostile requests to a datacenter", short=10_000, long=200_000)
 """To a datacenter on each engine."""
-NEVER_DONE = {"gate", "tell_gate", "forward", "dead_letter", "create_token", "revoke_token"}
-"""What a manager does not do for a stranger: it is no gate, there is no dead letter whose id can be guessed, and a node that lets everybody in keeps no tokens."""
+NEVER_DONE = {"gate", "tell_gate", "forward", "dead_letter", "create_token", "revoke_token", "move_job"}
+"""What a manager does not do for a stranger: it is no gate, it has one worker, from which nothing can move, there is no dead letter whose id can be guessed, and a node that lets everybody in keeps no tokens."""
 
 
 def requests(grammar: Grammar, count: int) -> Iterator[Sent]:

@@ -20,7 +20,7 @@ from tenure.jobs import (
     decide_gate,
 )
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
-from tenure.jobs.attempts import ProgressWatch, RecordDispatched, RecordProgress, RecordStarted
+from tenure.jobs.attempts import RecordDispatched, RecordProgress, RecordStarted
 from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, GateDecision, Rules, encode_event
 from tenure.jobs.gate_decisions import CheckGlobal
@@ -28,8 +28,10 @@ from tenure.jobs.gate_exchange import AnswerQuery, HearGate, ObeyGlobalCancel, O
 from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
 from tenure.jobs.gate_outbox import owed
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
-from tenure.jobs.messages import Identity, JobGlobalCancel, JobStatusQuery
+from tenure.jobs.messages import Identity, JobGlobalCancel, JobOrder, JobStatusQuery
+from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.states import AttemptCause
+from tenure.jobs.steering import ObeyOrder
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob, next_due
 from tenure.jobs.timers import Timers
@@ -207,6 +209,8 @@ class Both:
             return desk.do(ObeyGlobalTimeout(message=message, identity=desk.identity)).reply
         if isinstance(message, JobGlobalCancel):
             return desk.do(ObeyGlobalCancel(message=message, identity=desk.identity)).reply
+        if isinstance(message, JobOrder):
+            return desk.do(ObeyOrder(message=message, identity=desk.identity)).reply
         if isinstance(message, JobStatusQuery):
             return desk.do(AnswerQuery(message=message, identity=desk.identity)).reply
         return desk.do(HearGate(message=message))

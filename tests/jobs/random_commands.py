@@ -10,12 +10,13 @@ from tests.jobs.desk import Desk, spec, submission
 from tenure.backoff import Retry
 from tenure.errors import UnknownJobError
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
-from tenure.jobs.attempts import RecordDispatched, RecordProgress, RecordStarted
+from tenure.jobs.attempts import RecordDispatched, RecordProgress, RecordStarted, RecordWithdrawn
 from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.extensions import ExtendJob, GrantExtension
 from tenure.jobs.states import AttemptCause, OnFailure
+from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob
 from tenure.jobs.workers import EvictWorker, JudgeWorker
@@ -57,7 +58,13 @@ commands: st.SearchStrategy[Command] = st.one_of(
         attempt=attempts,
         worker=workers,
         cause=st.sampled_from(list(AttemptCause)),
+        asked=st.booleans(),
     ),
+    st.builds(PauseJob, job_id=names, by=st.just("ada"), reason=st.just("wait a while")),
+    st.builds(ResumeJob, job_id=names),
+    st.builds(RetimeJob, job_id=names, timeout_seconds=st.sampled_from((100.0, 900.0, None))),
+    st.builds(MoveJob, job_id=names, workflow=st.one_of(st.just(""), flows), by=st.just("ada"), reason=st.just("away")),
+    st.builds(RecordWithdrawn, job_id=names, workflow=flows, attempt=attempts),
     st.builds(EvictWorker, worker=workers, reason=st.just("silent")),
     st.builds(JudgeWorker, worker=workers, verdict=st.sampled_from(("route", "drain")), reason=st.just("r")),
     st.builds(

@@ -34,14 +34,16 @@ def check_invariants(book: JobBook) -> None:
         assert info.state.terminal == (info.open_workflows == 0), (info.state, states)
         assert info.state.terminal == (job_id in book.ended)
         assert (not info.cleaned) == (job_id in book.uncleaned)
+        assert (not info.state.terminal and info.timeout_tracking.pause is not None) == (job_id in book.paused)
         assert 0 <= info.timeout_tracking.total_extensions_granted <= 58.125
         for name, workflow in info.workflows.items():
-            assert 1 <= workflow.attempt <= workflow.spec.retry.max_attempts
+            assert 1 <= workflow.attempt - workflow.uncharged <= workflow.spec.retry.max_attempts
+            assert workflow.stop is None or workflow.state is WorkflowState.RUNNING
             if workflow.state in (WorkflowState.QUEUED, WorkflowState.RUNNING):
                 queued["default"] = queued.get("default", 0) + 1
             if workflow.state is WorkflowState.RUNNING:
                 on_worker.setdefault(workflow.worker, set()).add((job_id, name))
-            if workflow.state is WorkflowState.PENDING:
+            if workflow.state is WorkflowState.PENDING and job_id not in book.paused:
                 pending.add((job_id, name))
     assert {worker: set(keys) for worker, keys in book.on_worker.items()} == on_worker
     assert book.in_queue.get("default", 0) == queued.get("default", 0)

@@ -22,13 +22,15 @@ from tenure.control.messages.operations import OPERATIONS, Role
 from tenure.control.messages.tokens import Token
 from tenure.control.tokens import TokenBook
 
-JOB = "job cancel why result retry logs evidence"
+STEERING = "pause_job resume_job retime_job move_job"
+JOB = f"job cancel why result retry logs evidence {STEERING}"
 READS_JOBS = "job jobs why schedules events result logs evidence queues overview nodes leader gate workflows"
 MAY = {
     "reader": set(READS_JOBS.split()),
     "client": {
         *READS_JOBS.split(),
         *["submit", "submit_many", "cancel", "retry", "set_schedule", "drop_schedule", "trigger_schedule"],
+        *STEERING.split(),
     },
     "worker": {"report", "extend"},
 }
@@ -125,6 +127,7 @@ def bodies(whose: str, placed: dict[str, str]) -> dict[str, dict[str, Any]]:
     targets = {"target_datacenters": ["a"]}
     return {
         **dict.fromkeys(JOB.split(), job),
+        **{name: {**job, "reason": "because"} for name in STEERING.split()},
         "submit": {"submission": submission(whose, f"{whose}-1", **targets)},
         "submit_many": {"submissions": [submission(whose, f"{whose}-1", **targets)]},
         "set_schedule": {

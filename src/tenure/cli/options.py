@@ -231,18 +231,18 @@ def _filters(
     if state:
         found["state"] = JobState(state)
     if since:
-        found["since"] = SystemClock().wall() - _span(since)
+        found["since"] = SystemClock().wall() - span_s(since, "--since")
     return found
 
 
-def _span(text: str) -> float:
+def span_s(text: str, param_hint: str) -> float:
     """Returns the seconds of a span as people write it: `90s`, `15m`, `2h`, `3d`."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     try:
         return float(number) * _UNITS[unit]
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no span of time: write 90s, 15m, 2h or 3d", param_hint="--since"
+            f"{text!r} is no span of time: write 90s, 15m, 2h or 3d", param_hint=param_hint
         ) from None
 
 

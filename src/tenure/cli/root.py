@@ -29,6 +29,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "result": ("read_jobs", "What a job returned"),
         "cancel": ("write_jobs", "End a job now"),
         "retry": ("write_jobs", "Run an ended job once more"),
+        "pause": ("steer_jobs", "Pause a job: what runs ends with its checkpoint, and no clock runs"),
+        "resume": ("steer_jobs", "Let a paused job go on"),
+        "extend": ("steer_jobs", "Give a job more time"),
+        "retime": ("steer_jobs", "Give a job another deadline, or none"),
+        "move": ("steer_jobs", "Have what runs go on from its checkpoint on another worker"),
         "schedule": ("schedule", "Jobs that come again: by cron, or every so often"),
     },
     "Operate": {

@@ -46,6 +46,7 @@ from tenure.control.messages.jobs import (
     Submit,
     WhyReply,
 )
+from tenure.control.messages.steering import MoveRunningJob, PauseRunningJob, ResumePausedJob, RetimeRunningJob
 from tenure.control.messages.wire import Reply, Request, placed
 from tenure.control.tls import ClientTls
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
@@ -121,6 +122,28 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
 
     async def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
         return await self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
+
+    async def pause(self, job_id: str, reason: str, *, by: str = "") -> Done:
+        """Pauses a job: nothing more of it starts, what runs ends with its checkpoint, and none of its clocks runs."""
+        return await self._expect(Done, PauseRunningJob(job_id=job_id, reason=reason, by=by))
+
+    async def resume(self, job_id: str, reason: str, *, by: str = "") -> Done:
+        """Lets a paused job go on from its checkpoints."""
+        return await self._expect(Done, ResumePausedJob(job_id=job_id, reason=reason, by=by))
+
+    async def retime(self, job_id: str, timeout: float | None, reason: str, *, by: str = "") -> Done:
+        """Gives a job that has not ended another deadline, counted from its start; None: no deadline."""
+        request = RetimeRunningJob(job_id=job_id, timeout_seconds=timeout, reason=reason, by=by)
+        return await self._expect(Done, request)
+
+    async def extend(self, job_id: str, seconds: float, reason: str, *, by: str = "") -> Done:
+        """Gives a job so many seconds more than it has."""
+        return await self._expect(Done, RetimeRunningJob(job_id=job_id, add_s=seconds, reason=reason, by=by))
+
+    async def move(self, job_id: str, reason: str, *, workflow: str = "", by: str = "") -> Done:
+        """Has what runs of a job, or one workflow of it, end with its checkpoint and go on from there on another worker."""
+        request = MoveRunningJob(job_id=job_id, workflow=workflow, reason=reason, by=by)
+        return await self._expect(Done, request)
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
         """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""

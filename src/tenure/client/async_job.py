@@ -125,6 +125,22 @@ class AsyncJob(Generic[R]):
         """Ends the job now. Its queued work is never claimed, its running work is stopped."""
         await self._client.cancel(self.id, reason)
 
+    async def pause(self, reason: str) -> None:
+        """Pauses the job: what runs ends with its checkpoint, and none of its clocks runs until `resume`."""
+        await self._client.pause(self.id, reason)
+
+    async def resume(self, reason: str) -> None:
+        """Lets the paused job go on from its checkpoints."""
+        await self._client.resume(self.id, reason)
+
+    async def extend(self, seconds: float, reason: str) -> None:
+        """Moves the job's deadline by so many seconds."""
+        await self._client.extend(self.id, seconds, reason)
+
+    async def move(self, reason: str, *, workflow: str = "") -> None:
+        """Has what runs go on from its checkpoint on another worker."""
+        await self._client.move(self.id, reason, workflow=workflow)
+
     async def retry(self) -> AsyncJob[R]:
         """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
         return cast("AsyncJob[R]", self._client._handle(await self._client.retry(self.id), self._workflow))

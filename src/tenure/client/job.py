@@ -126,6 +126,22 @@ class Job(Generic[R]):
         """Ends the job now. Its queued work is never claimed, its running work is stopped."""
         self._client.cancel(self.id, reason)
 
+    def pause(self, reason: str) -> None:
+        """Pauses the job: what runs ends with its checkpoint, and none of its clocks runs until `resume`."""
+        self._client.pause(self.id, reason)
+
+    def resume(self, reason: str) -> None:
+        """Lets the paused job go on from its checkpoints."""
+        self._client.resume(self.id, reason)
+
+    def extend(self, seconds: float, reason: str) -> None:
+        """Moves the job's deadline by so many seconds."""
+        self._client.extend(self.id, seconds, reason)
+
+    def move(self, reason: str, *, workflow: str = "") -> None:
+        """Has what runs go on from its checkpoint on another worker."""
+        self._client.move(self.id, reason, workflow=workflow)
+
     def retry(self) -> Job[R]:
         """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
         return cast("Job[R]", self._client._handle(self._client.retry(self.id), self._workflow))

@@ -13,6 +13,7 @@ from tenure.jobs.outbox import mailbox_name
 
 STRANDED_AFTER_S = 60.0
 PARKED_AFTER_S = 30.0
+PAUSED_LONG_S = 86_400.0
 MIB = 1 << 20
 
 
@@ -29,6 +30,8 @@ class AlarmKind(StrEnum):
     """Our own code raised, either while it handled one thing or in a loop that was started again."""
     DEPENDENCY_DOWN = "dependency_down"
     """Something that many attempts wait for is down, and their clocks stand still."""
+    PAUSED = "jobs_paused_for_long"
+    """Somebody paused jobs a day ago or longer. No clock of theirs runs, so nothing else would ever tell of them."""
     STATE_TOO_LARGE = "state_too_large"
     """The state does not fit into a snapshot. The journal grows until it does."""
 
@@ -124,6 +127,20 @@ def unserved(book: JobBook, now: float, after_s: float = PARKED_AFTER_S) -> list
             )
         )
     return alarms
+
+
+def forgotten_pauses(book: JobBook, now: float, after_s: float = PAUSED_LONG_S) -> list[Alarm]:
+    """Returns an alarm when jobs have been paused for so long that somebody may have forgotten them."""
+    pauses = [(job_id, book.jobs[job_id].timeout_tracking.pause) for job_id in book.paused]
+    long = [(job_id, pause) for job_id, pause in pauses if pause is not None and now - pause.at > after_s]
+    if not long:
+        return []
+    job_id, pause = long[0]
+    facts = (
+        f"{len(long):,} paused for more than {after_s / 3600:.0f} h; the first: {job_id}, by {pause.by or 'somebody'}"
+    )
+    remedy = "Let them go on (tenure resume JOB --reason WHY), or cancel them"
+    return [Alarm(AlarmKind.PAUSED, "jobs", facts + (f": {pause.reason}" if pause.reason else ""), remedy)]
 
 
 def nearly_full(book: JobBook) -> list[Alarm]:

@@ -14,7 +14,7 @@ from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.endings import JobEnded
-from tenure.jobs.event_text import seconds, started, timeout_numbers
+from tenure.jobs.event_text import CAUSES, seconds, started, timeout_numbers
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, WorkflowRecord
 from tenure.jobs.states import AttemptCause, JobState, WorkflowState
 
@@ -113,7 +113,10 @@ def quoted(text: str) -> str:
 
 def _completed(info: JobInfo, history: Sequence[Event]) -> Answer:
     words = f", and {info.failed_workflows} of its workflows failed" if info.failed_workflows else ""
-    if (failed := _last(AttemptFailed, history)) is not None and failed.next_attempt:
+    failed = _last(AttemptFailed, history)
+    if failed is not None and failed.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+        words += f", at attempt {failed.next_attempt}. The attempt before made way: {CAUSES[failed.cause]}"
+    elif failed is not None and failed.next_attempt:
         words += f", at attempt {failed.next_attempt}. The attempt before: {attempt_answer(failed, info.id).sentence}"
     elif again := _last(WorkflowStarted, history, lambda one: one.delivery > 1):
         words += f", and ran twice: {started(again)}"
@@ -241,6 +244,12 @@ def _still(info: JobInfo, history: Sequence[Event], waits_for: Callable[[Workflo
     before = f". The attempt before it: {attempt_answer(failed, info.id).sentence}" if failed is not None else ""
     if failed is None and (again := _last(WorkflowStarted, history, lambda one: one.delivery > 1)):
         before = f". It runs a second time: {started(again)}"
+    if (pause := info.timeout_tracking.pause) is not None:
+        reason = f": {pause.reason}" if pause.reason else ""
+        step = f"To let it go on: tenure resume {quoted(info.id)} --reason WHY"
+        return Answer(f"Nothing has ended it: {pause.by or 'somebody'} paused it{reason}", step)
+    if failed is not None and failed.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+        before = f". The attempt before it made way: {CAUSES[failed.cause]}"
     if parked := next((one for one in info.workflows.values() if waits_for(one)), None):
         step = "Start such a worker (tenure worker MODULE --managed), or see what there is: tenure workflows"
         return Answer(f"Nothing has ended it: {parked.spec.name!r} waits for {waits_for(parked)}{before}", step)
@@ -263,6 +272,10 @@ def gate_answer(info: GateJobTrackingInfo) -> Answer:
     if info.state.terminal:
         bad = [name for name, state in info.dc_status.items() if state.terminal and state is not JobState.COMPLETED]
         return Answer(f"It ended in {', '.join(bad)}: {info.reason}", "Read below what that datacenter says")
+    if info.pause is not None:
+        reason = f": {info.pause.reason}" if info.pause.reason else ""
+        step = f"To let it go on: tenure resume {quoted(info.job_id)} --reason WHY"
+        return Answer(f"Nothing has ended it: {info.pause.by or 'somebody'} paused it everywhere{reason}", step)
     waits = [name for name in info.running if not info.dc_heard[name]]
     if waits:
         return Answer(f"Nothing has ended it: {', '.join(waits)} has not answered yet", "See how it is: tenure nodes")

@@ -5,12 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tenure.backoff import Retry
-from tenure.errors import (
-    LimitError,
-)
 from tenure.jobs import budget
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
@@ -30,14 +25,15 @@ from tenure.jobs.model import (
     JobInfo,
     WorkflowRecord,
 )
+from tenure.jobs.result_limits import check_result
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.settings import LIMITS
 from tenure.jobs.states import (
     AttemptCause,
     JobState,
     OnFailure,
     WorkflowState,
 )
+from tenure.jobs.stops import AttemptStop
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -78,6 +74,8 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     """The name of what the attempt failed on, where it named it."""
     rest_s: float | None = None
     """The rest that the work asked for; None leaves it to the retry policy."""
+    asked: bool = False
+    """True when the attempt ended because it was asked to."""
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -151,7 +149,7 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
     if why := why_not(info, workflow, command, now):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
-    check_result(command)
+    check_result(command.workflow, command.result)
     done = WorkflowCompleted(
         at=now,
         by=command.worker,
@@ -168,20 +166,6 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
     if info.open_workflows == 1:
         events.append(finish(info, now, completed=info.completed_workflows + 1, failed=info.failed_workflows))
     return Decision(events, Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
-
-
-def check_result(command: RecordResult) -> None:
-    """Raises `LimitError` for a result that is too large for the journal. It belongs into the store, and its key into the journal."""
-    if command.result is None:
-        return
-    size = len(msgspec.json.encode(command.result))
-    if size > LIMITS.max_result_bytes:
-        raise LimitError(
-            f"result of {command.workflow!r}",
-            f"{size:,} bytes",
-            f"at most {LIMITS.max_result_bytes:,} bytes",
-            remedy="Put it into the store, and record its key",
-        )
 
 
 def finish(info: JobInfo, now: float, *, completed: int, failed: int) -> JobEnded:
@@ -244,10 +228,12 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
 
 
 def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailure, now: float) -> AttemptFailed:
-    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none.
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none. One that was asked to make way is `stopped`.
 
     Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
     """
+    if workflow.stop is not None and command.asked:
+        return stopped(workflow, workflow.stop, command, now)
     retry = workflow.spec.policy
     outage = book.state.outages.get(command.waits_on)
     uncharged = outage is not None and command.retryable and command.cause not in FINAL
@@ -292,6 +278,28 @@ def rest_before_next(workflow: WorkflowRecord, command: RecordFailure, spent: in
         return command.rest_s
     evicted = command.cause is AttemptCause.EVICTED
     return 0.0 if evicted else backoff(workflow.spec.policy, command.job_id, workflow, max(1, spent))
+
+
+def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure, now: float) -> AttemptFailed:
+    """Returns the end of an attempt that somebody paused or moved: it is not charged, and the next one goes on from its checkpoint."""
+    saved = is_new_mark(command.mark, workflow.mark)
+    return AttemptFailed(
+        at=now,
+        by=stop.by or command.worker,
+        rule=Rule.ASKED,
+        job_id=command.job_id,
+        workflow=workflow.spec.name,
+        attempt=command.attempt,
+        cause=stop.cause,
+        worker=command.worker or workflow.worker,
+        next_attempt=workflow.attempt + 1,
+        not_before=now,
+        exclude=stop.cause is AttemptCause.MOVED,
+        spent=0 if saved else charged(workflow),
+        mark=joined_marks(command.mark, workflow.mark),
+        uncharged=True,
+        evidence={"steps": workflow.steps, "beats": command.evidence.get("beats", 0), "reason": stop.reason},
+    )
 
 
 def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord, failures: int) -> float:

@@ -27,10 +27,12 @@ from tenure.jobs.model import (
 )
 from tenure.jobs.queues import note_dispatch
 from tenure.jobs.states import (
+    AttemptCause,
     JobState,
     WorkflowState,
     check_workflow_transition,
 )
+from tenure.jobs.stops import AttemptStop
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -53,7 +55,7 @@ class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
 
 
 class RecordWithdrawn(AttemptCommand, frozen=True, kw_only=True):
-    """The leader took the message back from the engine: nobody serves it any more."""
+    """The leader took the message back from the engine: nobody serves it any more, or its job is paused."""
 
 
 class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
@@ -81,10 +83,11 @@ class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
 
 class Withdrawn(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The attempt was taken back from the engine, unstarted, because nobody serves it any more. It waits for a worker that does."""
+    """The attempt was taken back from the engine, unstarted: nobody serves it any more, so it waits for a worker that does; or its job is paused."""
 
     workflow: str
     attempt: int
+    paused: bool = False
 
 
 class WorkflowStarted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -97,7 +100,7 @@ class WorkflowStarted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaul
     delivery: int = 1
 
     def growth(self) -> int:
-        return text_bytes(self.worker, self.incarnation)
+        return text_bytes(self.worker, self.incarnation) + 60  # a start of a paused job is asked to end
 
 
 class ProgressRecorded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -155,7 +158,14 @@ def record_withdrawn(book: JobBook, command: RecordWithdrawn, now: float, rules:
     info, workflow = found
     if workflow.attempt != command.attempt or workflow.state is not WorkflowState.QUEUED:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"it is {workflow.state}", info.id)
-    event = Withdrawn(at=now, by=command.by, job_id=info.id, workflow=command.workflow, attempt=command.attempt)
+    event = Withdrawn(
+        at=now,
+        by=command.by,
+        job_id=info.id,
+        workflow=command.workflow,
+        attempt=command.attempt,
+        paused=info.timeout_tracking.pause is not None,
+    )
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
 
@@ -273,6 +283,8 @@ def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowSt
     elif old is WorkflowState.RUNNING:
         info.running_workflows -= 1
         book.left_worker(workflow.worker, (info.id, workflow.spec.name))
+        if new is not WorkflowState.RUNNING:
+            workflow.stop = None
     if new is WorkflowState.RUNNING:
         info.running_workflows += 1
     elif new in DONE:
@@ -305,6 +317,10 @@ def workflow_started(book: JobBook, event: WorkflowStarted) -> None:
     info = book.job(event.job_id)
     workflow = info.workflows[event.workflow]
     move(book, info, workflow, WorkflowState.RUNNING)
+    if info.timeout_tracking.pause is not None:  # its message was claimed before the leader could take it back
+        workflow.stop = AttemptStop(cause=AttemptCause.PAUSED)
+    elif workflow.stop is not None and workflow.stop.worker not in ("", event.worker):
+        workflow.stop = None  # another worker has it now: it has moved
     workflow.worker, workflow.incarnation = event.worker, event.incarnation
     workflow.delivery, workflow.started_at, workflow.steps = event.delivery, event.at, 0
     book.on_worker.setdefault(event.worker, {})[(event.job_id, event.workflow)] = None
@@ -327,45 +343,6 @@ def progressed(info: JobInfo, at: float) -> None:
     tracking = info.timeout_tracking
     if at > tracking.last_progress_at:
         tracking.last_progress_at = at
-
-
-class ProgressWatch:
-    """Holds the newest progress of each job."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, float] = {}
-        self._steps: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def observe(self, command: RecordProgress, now: float) -> bool:
-        """Notes a report about the attempt that counts. Returns True when its counter rose."""
-        key = (command.job_id, command.workflow)
-        seen = self._steps.get(key, (0, 0))
-        fresh = (command.attempt, command.steps)
-        if fresh <= seen:
-            return False
-        self._steps[key] = fresh
-        if command.steps == 0:
-            return False  # a new attempt that has not done anything yet
-        self._last[command.job_id] = now
-        return True
-
-    def touch(self, job_id: str, now: float) -> None:
-        """Notes that the job advanced, in any of its workflows."""
-        self._last[job_id] = now
-
-    def last(self, job_id: str) -> float:
-        """Returns when this leader last saw the job advance; 0 when it never did."""
-        return self._last.get(job_id, 0.0)
-
-    def steps(self, job_id: str, workflow: str) -> int:
-        """Returns the newest counter, for people. The journaled one may be older."""
-        return self._steps.get((job_id, workflow), (0, 0))[1]
-
-    def forget_job(self, job_id: str, workflows: list[str]) -> None:
-        """Drops what is known of a job that has ended."""
-        self._last.pop(job_id, None)
-        for name in workflows:
-            self._steps.pop((job_id, name), None)
 
 
 DECIDE: Decides = {

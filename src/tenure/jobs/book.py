@@ -30,11 +30,9 @@ from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import (
     ArchivedJob,
-    DrainRecord,
     JobInfo,
     ScheduleRecord,
     Tombstone,
-    WorkerRecord,
     WorkflowRecord,
 )
 from tenure.jobs.outages import OutageRecord
@@ -44,6 +42,7 @@ from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
+from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 HISTORY_SHARE = 4
 """The histories of all jobs together take at most one part in HISTORY_SHARE of the budget. Beyond it, each takes `SHORT_HISTORY_BYTES`."""
@@ -122,6 +121,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Maps each queue to the number of its attempts that are in the engine or running."""
         self.uncleaned: dict[str, None] = {}
         """Ended jobs whose messages the leader has not confirmed as revoked."""
+        self.paused: dict[str, None] = {}
+        """Live jobs that somebody paused, in the order of their pauses."""
         self.ended: dict[str, None] = {}
         """Ended jobs that are not archived, in the order of their end."""
         self.expiring: Timers[str] = Timers()
@@ -227,13 +228,28 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.queued[lane_of(info)].pop(key, None)
         elif new is WorkflowState.QUEUED:
             self.queued.setdefault(lane_of(info), {})[key] = None
-        if new is WorkflowState.PENDING:
+        if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
             self.resting.set(key, workflow.not_before)
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
         now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
         if was != now:
             queue = lane_of(info)[0]
             self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
+
+    def hold_back(self, info: JobInfo) -> None:
+        """Keeps what is pending of a paused job from being dispatched."""
+        self.paused[info.id] = None
+        for name, workflow in info.workflows.items():
+            if workflow.state is WorkflowState.PENDING:
+                self.resting.cancel((info.id, name))
+                self._unready(info, workflow, (info.id, name))
+
+    def let_go(self, info: JobInfo) -> None:
+        """Lets what is pending of a job that was paused be dispatched."""
+        self.paused.pop(info.id, None)
+        for name, workflow in info.workflows.items():
+            if workflow.state is WorkflowState.PENDING:
+                self.resting.set((info.id, name), workflow.not_before)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
         """Moves the attempts whose rest is over from `resting` to their lanes in `ready`. It costs only what is due.
@@ -305,6 +321,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.expiring.set(job_id, results_expire_at(info))
             if not info.cleaned:
                 self.uncleaned[job_id] = None
+        elif info.timeout_tracking.pause is not None:
+            self.paused[job_id] = None
         for name, workflow in info.workflows.items():
             self.moved(info, workflow, WorkflowState.WAITING)
             if workflow.state is WorkflowState.RUNNING:

@@ -77,8 +77,11 @@ class Expiry(NamedTuple):
 
 
 def deadline(tracking: TimeoutTrackingState) -> float:
-    """Returns `started_at + timeout_seconds + total_extensions_granted` (document 002, part 8); `NEVER` for a job without a deadline."""
-    return tracking.started_at + wall(tracking.timeout_seconds) + tracking.total_extensions_granted
+    """Returns `started_at + timeout_seconds + total_extensions_granted` (document 002, part 8), and the time of its pauses; `NEVER` for a job
+    without a deadline, and for one that is paused now."""
+    if tracking.pause is not None:
+        return NEVER
+    return tracking.started_at + wall(tracking.timeout_seconds) + tracking.total_extensions_granted + tracking.paused_s
 
 
 def job_bound(grace_s: float) -> float:
@@ -120,10 +123,10 @@ def progress_since(tracking: TimeoutTrackingState, progress_at: float = 0.0) -> 
 
 
 def stuck_at(info: JobInfo, progress_at: float = 0.0) -> float:
-    """Returns when the job is stuck unless something advances. `NEVER` while nothing of it runs: work that waits in a queue is not stuck."""
-    if not info.running_workflows:
-        return NEVER
+    """Returns when the job is stuck unless something advances. `NEVER` while nothing of it runs, or it is paused: work that waits is not stuck."""
     tracking = info.timeout_tracking
+    if not info.running_workflows or tracking.pause is not None:
+        return NEVER
     return progress_since(tracking, progress_at) + tracking.stuck_threshold
 
 
@@ -148,6 +151,7 @@ def expiry(info: JobInfo, now: float, progress_at: float = 0.0) -> Expiry | None
                 "elapsed": elapsed,
                 "timeout_seconds": tracking.timeout_seconds,
                 "total_extensions_granted": tracking.total_extensions_granted,
+                **({"paused": tracking.paused_s} if tracking.paused_s else {}),
             },
         )
     stuck = stuck_at(info, progress_at)

@@ -284,6 +284,7 @@ def job_ended(book: JobBook, event: JobEnded) -> None:
         elif left_a_message(workflow):
             info.cleaned = False
     book.ended[event.job_id] = None
+    book.paused.pop(event.job_id, None)
     if submission_ttl := info.job.submission.result_ttl:
         book.expiring.set(event.job_id, event.at + submission_ttl)
     if not info.cleaned:

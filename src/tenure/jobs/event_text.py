@@ -27,6 +27,7 @@ from tenure.jobs.gate_jobs import (
     GateTombstoneSet,
 )
 from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
+from tenure.jobs.gate_steering import GateJobSteered
 from tenure.jobs.model import JobSubmission, wall
 from tenure.jobs.outages import OutageDeclared, OutageEnded, OutageMoved
 from tenure.jobs.queues import QueueChanged
@@ -34,6 +35,7 @@ from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, S
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.shown_arguments import call_text
 from tenure.jobs.states import AttemptCause
+from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed, MoveAsked, OrderSeen
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
@@ -45,6 +47,8 @@ CAUSES: Mapping[str, str] = {
     AttemptCause.LOST_LEASE: "its lease was lost, so its result would have been refused",
     AttemptCause.EVICTED: "its worker was evicted",
     AttemptCause.DEAD_LETTER: "the engine gave up on its message",
+    AttemptCause.PAUSED: "its job was paused",
+    AttemptCause.MOVED: "it was moved to another worker",
     # The words of workers, which say more.
     "exception": "it raised an error",
     "unknown_workflow": "its worker has no such workflow",
@@ -61,38 +65,6 @@ CAUSES: Mapping[str, str] = {
     "unsettled": "its outcome could not be handed over",
     "worker_died": "its whole worker died",
     "internal": "Tenure itself failed on it",
-}
-
-RULES: Mapping[Rule, str] = {
-    Rule.ASKED: "somebody asked for it",
-    Rule.FOLLOWED: "it follows from what was decided before",
-    Rule.TAKEOVER: "a new leader took over",
-    Rule.WORKER_SAID: "the worker said so",
-    Rule.ENGINE_SAID: "the engine said so",
-    Rule.HEALTH: "the health of its worker",
-    Rule.OUTAGE: "most of those that wait for it are in trouble at once, so it is that which is down",
-    Rule.ALL_DONE: "every workflow has ended",
-    Rule.NOTHING_DONE: "a job in which nothing completed has not completed",
-    Rule.FAILED_FOR_GOOD: "the final failure of a workflow fails its job",
-    Rule.TOMBSTONE: "it was ended before it was known here",
-    Rule.OVERALL_TIMEOUT: "a job may take timeout_seconds plus the time that it was granted",
-    Rule.STUCK: "while something runs, something must advance within the stuck threshold",
-    Rule.REPORT_AGAIN: "a new leader reports with its own token what the last one may have reported in vain",
-    Rule.GLOBAL_TIMEOUT: "the gate decides for all datacenters",
-    Rule.GLOBAL_CANCEL: "the gate decides for all datacenters",
-    Rule.FALLBACK: "a gate that does not answer does not keep a job alive",
-    Rule.STALE_TOKEN: "it was concluded from what an earlier leader said",
-    Rule.STALE_GATE: "it came from a gate that is no longer in charge",
-    Rule.STALE_ATTEMPT: "only the newest attempt counts",
-    Rule.STALE_DELIVERY: "only the newest delivery of an attempt counts",
-    Rule.JOB_ENDED: "an ended job stays as it ended",
-    Rule.ALREADY_RECORDED: "it was recorded before",
-    Rule.RETENTION: "old jobs leave memory",
-    Rule.ANY_DATACENTER: "time that ran out in one datacenter has run out in all",
-    Rule.ALL_STUCK: "nothing advances in any datacenter",
-    Rule.REBUILT: "the gate lost its journal, and learned it back from a datacenter",
-    Rule.DATACENTER_SAID: "the datacenter said so",
-    Rule.PRODUCT_FAILED: "a fault of Tenure itself ends the one thing that it concerns, and nothing else",
 }
 
 
@@ -118,6 +90,8 @@ def allowed(timeout_seconds: float | None) -> str:
 
 
 def attempt_failed(event: AttemptFailed) -> str:
+    if event.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+        return made_way(event)
     text = f"{who(event)}, failed"
     if event.worker:
         text += f" on {event.worker}"
@@ -145,6 +119,15 @@ def attempt_failed(event: AttemptFailed) -> str:
     if decision := event.evidence.get("decision"):
         return f"{text}. No further attempt: {decision}"
     return f"{text}. No further attempt{charge(event)}"
+
+
+def made_way(event: AttemptFailed) -> str:
+    """Says how an attempt ended that was paused or moved."""
+    on = f" on {event.worker}" if event.worker else ""
+    text = f"{who(event)}, ended{on}, as it was asked to: {CAUSES[event.cause]}"
+    elsewhere = "" if event.cause is AttemptCause.PAUSED else " elsewhere"
+    saved = "from its last checkpoint" if event.mark else "from the start: it had saved no checkpoint"
+    return f"{text}. It is not charged; attempt {event.next_attempt} goes on{elsewhere} {saved}"
 
 
 def charge(event: AttemptFailed) -> str:
@@ -220,7 +203,8 @@ def timeout_numbers(evidence: Evidence) -> str:
         )
     extended = evidence.get("total_extensions_granted", evidence.get("extensions", 0.0))
     text = f"{seconds(evidence['elapsed'])} of {seconds(evidence['timeout_seconds'])}"
-    return text + (f" plus {seconds(extended)} granted" if extended else ", nothing granted")
+    text += f" plus {seconds(extended)} granted" if extended else ", nothing granted"
+    return text + (f", {seconds(evidence['paused'])} of it paused" if evidence.get("paused") else "")
 
 
 def ended(event: JobEnded) -> str:
@@ -276,12 +260,43 @@ def reported(event: DatacenterReported) -> str:
     return f"{event.datacenter} said: running, token {event.token}" + ("; it advances" if event.progressed else "")
 
 
+def _asked(event: Any, did: str) -> str:
+    """Returns who did something, and why, in words."""
+    return f"{event.by or 'somebody who gave no name'} {did}" + (f": {event.reason}" if event.reason else "")
+
+
+def paused(event: JobPaused) -> str:
+    running = f"; {', '.join(event.workflows[:5])} is asked to end with its checkpoint" if event.workflows else ""
+    return _asked(event, "paused the job") + f"{running}. Nothing of it starts, and none of its clocks runs"
+
+
+def resumed(event: JobResumed) -> str:
+    lasted = event.evidence.get("paused_for")
+    moved = f". Its deadline moves by the {seconds(round(lasted, 1))} of the pause" if lasted else ""
+    return _asked(event, "let the job go on") + moved
+
+
+def retimed(event: JobRetimed) -> str:
+    before = allowed(event.evidence.get("before"))
+    return _asked(event, f"gave the job {allowed(event.timeout_seconds)} (before: {before}), counted from its start")
+
+
+def steered(event: GateJobSteered) -> str:
+    words = []
+    if pause := event.evidence.get("pause"):
+        words.append("paused the job everywhere" if pause == "begins" else "let the job go on everywhere")
+    if "before" in event.evidence:
+        words.append(f"gave the job {allowed(event.timeout_seconds)} (before: {allowed(event.evidence['before'])})")
+    return _asked(event, " and ".join(words) or "changed nothing") + f" (order {event.number})"
+
+
 TELL: Mapping[type[Event], Callable[[Any], str]] = {
     LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
     CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
     Dispatched: lambda x: f"{who(x)}, was queued",
     Withdrawn: lambda x: (
-        f"{x.workflow} was taken back from the engine: nobody serves it, and it waits for a worker that does"
+        f"{x.workflow} was taken back from the engine: "
+        + ("the job is paused" if x.paused else "nobody serves it, and it waits for a worker that does")
     ),
     WorkflowStarted: started,
     ProgressRecorded: progress,
@@ -302,6 +317,13 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     ),
     WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
     WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
+    JobPaused: paused,
+    JobResumed: resumed,
+    JobRetimed: retimed,
+    MoveAsked: lambda x: _asked(
+        x, f"moves {who(x)}, away from {x.worker}; it is asked to end, and goes on elsewhere from its checkpoint"
+    ),
+    GateJobSteered: steered,
     OutageDeclared: lambda x: (
         f"{x.name}, which it waits for, is down: {x.reason}. No clock of this job runs, and nothing is charged, "
         f"for {seconds(x.until - x.at)} at most"
@@ -340,6 +362,7 @@ UNTOLD: frozenset[type[Event]] = frozenset(
         InstantsSkipped,
         JobArchived,
         Forgotten,
+        OrderSeen,  # it changed nothing
     }
 )
 """The events that no answer about a job tells."""

@@ -25,11 +25,9 @@ from tenure.jobs.decisions import (
     Rule,
     Rules,
 )
-from tenure.jobs.model import (
-    JobInfo,
-    WorkerRecord,
-)
+from tenure.jobs.model import JobInfo
 from tenure.jobs.settings import MOST_EXTENSIONS
+from tenure.jobs.worker_records import WorkerRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

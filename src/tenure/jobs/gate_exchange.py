@@ -343,6 +343,9 @@ def progress_report(
         timeout_seconds=tracking.timeout_seconds,
         target_datacenters=submission.target_datacenters,
         attempts=info.attempts,
+        steered=tracking.steered,
+        paused=tracking.pause is not None,
+        paused_s=tracking.paused_s,
     )
 
 
@@ -363,6 +366,8 @@ def timeout_report(info: JobInfo, identity: Identity, now: float) -> JobTimeoutR
         submitted_at=submission.global_submitted_at,
         timeout_seconds=tracking.timeout_seconds,
         target_datacenters=submission.target_datacenters,
+        steered=tracking.steered,
+        paused_s=tracking.paused_s,
     )
 
 

@@ -33,6 +33,7 @@ from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.states import (
     JobState,
 )
+from tenure.jobs.stops import PauseRecord
 from tenure.jobs.submission import digest, submitted_before, validate
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class GateJobRebuilt(JobEvent, frozen=True, kw_only=True, tag=True, omit_default
     """By the gate's own clock: now, less the elapsed seconds that the report states."""
     timeout_seconds: float | None
     target_datacenters: tuple[str, ...]
+    steered: int = 0
+    paused: bool = False
+    paused_s: float = 0.0
 
 
 class GateTombstoneSet(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -242,6 +246,9 @@ def rebuilt_from(report: JobProgressReport | JobTimeoutReport, now: float) -> Ga
         submitted_at=now - report.elapsed_seconds,
         timeout_seconds=report.timeout_seconds,
         target_datacenters=tuple(dict.fromkeys((*report.target_datacenters, dc))),
+        steered=report.steered,
+        paused=isinstance(report, JobProgressReport) and report.paused,
+        paused_s=report.paused_s,
         evidence={"datacenter": dc, "elapsed": report.elapsed_seconds, "submitted_at": report.submitted_at},
     )
 
@@ -281,9 +288,12 @@ def gate_job_accepted(tracker: GateJobTracker, event: GateJobAccepted) -> None:
 
 
 def gate_job_rebuilt(tracker: GateJobTracker, event: GateJobRebuilt) -> None:
-    tracker.jobs[event.job_id] = open_job(
+    info = tracker.jobs[event.job_id] = open_job(
         event.job_id, event.at, event.timeout_seconds, event.target_datacenters, submitted_at=event.submitted_at
     )
+    # Every datacenter is sent the order that this one obeyed: some may have missed it.
+    info.steered, info.paused_s = event.steered, event.paused_s
+    info.pause = PauseRecord(at=event.at, by=event.by) if event.paused else None
     tracker.drop_tombstone(event.job_id)
 
 

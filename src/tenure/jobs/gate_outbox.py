@@ -2,7 +2,7 @@
 
 `Outbox` is the memory of both sides: what is owed to whom, and when it goes (again). The rest of this module derives the messages
 that a gate owes its datacenters from the gate's state, so that a successor sends what its predecessor did not: a submission until
-the datacenter has answered, a decision until the datacenter is terminal. It is safe to send either any number of times.
+the datacenter has answered, an order until it has obeyed, a decision until the datacenter is terminal. It is safe to send either any number of times.
 `nodes.outbox_lane` sends what is due.
 """
 
@@ -17,8 +17,9 @@ import msgspec
 
 from tenure.backoff import delay_after
 from tenure.jobs.decisions import RULES, Rules
+from tenure.jobs.gate_steering import order_for, owes_order
 from tenure.jobs.gate_tracker import GateJobTracker
-from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobStatusQuery
+from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobOrder, JobStatusQuery
 from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
@@ -91,7 +92,7 @@ class Outbox(Generic[KeyT, DebtT]):
         return found
 
 
-GateMessage = JobSubmission | JobGlobalTimeout | JobGlobalCancel | JobStatusQuery
+GateMessage = JobSubmission | JobGlobalTimeout | JobGlobalCancel | JobStatusQuery | JobOrder
 
 
 class OwedKind(StrEnum):
@@ -101,6 +102,7 @@ class OwedKind(StrEnum):
     QUERY = "query"
     TIMEOUT = "timeout"
     CANCEL = "cancel"
+    ORDER = "order"
 
 
 _KINDS: dict[type[GateMessage], OwedKind] = {
@@ -108,6 +110,7 @@ _KINDS: dict[type[GateMessage], OwedKind] = {
     JobStatusQuery: OwedKind.QUERY,
     JobGlobalTimeout: OwedKind.TIMEOUT,
     JobGlobalCancel: OwedKind.CANCEL,
+    JobOrder: OwedKind.ORDER,
 }
 
 
@@ -125,7 +128,9 @@ def owed(tracker: GateJobTracker, info: GateJobTrackingInfo, rules: Rules = RULE
         return []
     if info.decided is not None:
         return [Owed(info.job_id, dc, decision_for(tracker, info, dc, rules)) for dc in info.running]
-    return [Owed(info.job_id, dc, opening_for(tracker, info)) for dc in info.running if not info.dc_heard[dc]]
+    opening = [Owed(info.job_id, dc, opening_for(tracker, info)) for dc in info.running if not info.dc_heard[dc]]
+    orders = [dc for dc in info.running if info.dc_heard[dc] and owes_order(info, dc)]
+    return opening + [Owed(info.job_id, dc, order_for(info, tracker.epoch)) for dc in orders]
 
 
 def decision_for(

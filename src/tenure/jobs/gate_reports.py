@@ -75,6 +75,8 @@ class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_def
     ended_by_gate: bool = False
     gate_epoch: int = 0
     """The highest gate epoch that the datacenter had seen when it sent this."""
+    steered: int = 0
+    """The number of the last order that the datacenter has obeyed."""
 
 
 class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -124,6 +126,7 @@ def worth_journaling(tracker: GateJobTracker, info: GateJobTrackingInfo, report:
         or not info.dc_heard[dc]
         or report.fence_token > info.dc_fence_tokens[dc]
         or report.total_extensions_granted > info.dc_extensions.get(dc, 0.0)
+        or report.steered > info.dc_steered.get(dc, 0)
         or (report.manager_host != "" and address(report) != info.dc_manager_addrs.get(dc))
         or (progressed(report) and now - info.dc_last_progress[dc] >= tracker.settings.stuck_threshold * PROGRESS_SHARE)
     )
@@ -144,6 +147,8 @@ def hear_timeout(tracker: GateJobTracker, command: HearTimeout, now: float, rule
         rule = Rule.JOB_ENDED if status.terminal else Rule.STALE_TOKEN
         why = f"{dc} is {status}" if status.terminal else f"token {report.fence_token} is stale: {highest} was seen"
         return acked(tracker, info, dc, [], Outcome.REFUSED, why, rule)
+    if report.steered < info.steered:
+        return acked(tracker, info, dc, [], Outcome.REFUSED, "a younger order changed its time", Rule.STALE_TOKEN)
     if info.dc_timeouts.get(dc, NO_TOKEN) >= report.fence_token:
         return acked(tracker, info, dc, [], Outcome.ALREADY, "reported before")
     return acked(tracker, info, dc, [timed_out(report, highest, now)], Outcome.ACCEPTED, "")
@@ -180,7 +185,8 @@ def hear_correction(tracker: GateJobTracker, command: HearCorrection, now: float
     if info.dc_status[dc].terminal:
         return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"{dc} is {info.dc_status[dc]}", info.job_id)
     news = said.fence_token - info.dc_fence_tokens[dc]
-    if not said.status.terminal and (news < 0 or (news == 0 and info.dc_heard[dc])):
+    obeyed = said.steered > info.dc_steered.get(dc, 0)
+    if not said.status.terminal and not obeyed and (news < 0 or (news == 0 and info.dc_heard[dc])):
         return GateDecision([], Outcome.NOTHING, Rule.STALE_TOKEN, "it says nothing new", info.job_id)
     heard = DatacenterReported(
         at=now,
@@ -194,6 +200,7 @@ def hear_correction(tracker: GateJobTracker, command: HearCorrection, now: float
         reason=said.reason,
         ended_by_gate=said.ended_by_gate,
         gate_epoch=said.gate_epoch,
+        steered=said.steered,
         evidence={"manager": said.manager_id, "accepted": said.accepted, "answer_to": "decision"},
     )
     return GateDecision(
@@ -284,6 +291,7 @@ def word(report: JobProgressReport, now: float) -> DatacenterReported:
         reason=report.reason,
         ended_by_gate=report.ended_by_gate,
         gate_epoch=report.gate_epoch,
+        steered=report.steered,
         evidence={
             "manager": report.manager_id,
             "completed": report.workflows_completed,
@@ -368,6 +376,8 @@ def datacenter_reported(tracker: GateJobTracker, event: DatacenterReported) -> N
         check_job_transition(f"{event.job_id} in {dc}", info.dc_status[dc], event.status)
         info.dc_status[dc] = event.status
         tracker.forget_fresh(event.job_id, [dc])
+    if event.steered > info.dc_steered.get(dc, 0):
+        info.dc_steered[dc] = event.steered
     if event.progressed:
         info.dc_last_progress[dc] = max(info.dc_last_progress[dc], event.at)
 

@@ -83,10 +83,13 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         """Returns where a datacenter's stuck clock starts: its newest progress, but not before this gate took over."""
         return max(info.dc_last_progress[datacenter], info.resumed_at, self.fresh.get((info.job_id, datacenter), 0.0))
 
-    def deadline(self, info: GateJobTrackingInfo) -> float:
-        """Returns the deadline. The largest extension that any datacenter granted moves it, within the job's one series, and so does a delayed start."""
+    def deadline(self, info: GateJobTrackingInfo, *, running: bool = False) -> float:
+        """Returns the deadline; `NEVER` while the job is paused, unless `running` asks for it as if it were not. The largest extension that any
+        datacenter granted moves it, within the job's one series, and so do a delayed start and its pauses."""
+        if info.pause is not None and not running:
+            return NEVER
         begins = info.submitted_at + (info.submission.delay if info.submission else 0.0)
-        return begins + wall(info.timeout_seconds) + self.earned(info)
+        return begins + wall(info.timeout_seconds) + self.earned(info) + info.paused_s
 
     def earned(self, info: GateJobTrackingInfo) -> float:
         """Returns the seconds that the job earned past its deadline: in the datacenter that granted most, and at most what one job can earn."""
@@ -109,9 +112,9 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         return max(due, info.resumed_at) + 2 * self.settings.report_interval
 
     def all_stuck_at(self, info: GateJobTrackingInfo) -> float:
-        """Returns when every running datacenter will have been without progress for the threshold; `NEVER` when none runs."""
+        """Returns when every running datacenter will have been without progress for the threshold; `NEVER` when none runs, or the job is paused."""
         running = info.running
-        if not running:
+        if not running or info.pause is not None:
             return NEVER
         return max(self.last_progress(info, dc) for dc in running) + self.settings.stuck_threshold
 

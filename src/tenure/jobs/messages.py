@@ -56,6 +56,11 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
     attempts: b.Count = 0
     """All attempts of all its workflows so far. The gate shows their number in lists; nothing is decided by it."""
+    steered: b.Count = 0
+    """The number of the last order of the gate that this datacenter has obeyed."""
+    paused: bool = False
+    paused_s: b.ElapsedSeconds = 0.0
+    """The seconds of all pauses that are over. A gate that lost its journal rebuilds the job from these, too."""
 
 
 class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -76,6 +81,8 @@ class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timeout_seconds: b.ElapsedSeconds | None = 0.0
     """None for a job without a deadline; 0 where the report does not say."""
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
+    steered: b.Count = 0
+    paused_s: b.ElapsedSeconds = 0.0
 
 
 class JobGlobalTimeout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -96,6 +103,20 @@ class JobGlobalCancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     job_id: b.JobId
     reason: b.Told
     cancelled_at: b.UnixTime
+    gate_epoch: b.Epoch = 0
+
+
+class JobOrder(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Gate -> Manager: the pause and the deadline that the job shall have. The gate sends it again until the datacenter has obeyed it."""
+
+    job_id: b.JobId
+    number: b.Count
+    """Grows with each order: a datacenter obeys the highest one that it has seen."""
+    paused: bool
+    timeout_seconds: b.ElapsedSeconds | None
+    """None for a job without a deadline."""
+    by: b.Person = ""
+    reason: b.Told = ""
     gate_epoch: b.Epoch = 0
 
 
@@ -134,6 +155,8 @@ class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     manager_host: b.HostOrNone = ""
     manager_port: b.PortOrNone = 0
     ended_by_gate: bool = False
+    steered: b.Count = 0
+    """The number of the order that was obeyed; 0 in the answer to anything else."""
 
 
 class JobLeaderTransfer(msgspec.Struct, frozen=True, kw_only=True, tag=True):

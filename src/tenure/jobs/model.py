@@ -23,10 +23,9 @@ from tenure.jobs.states import (
     TimeoutReason,
     WorkflowState,
 )
+from tenure.jobs.stops import AttemptStop, PauseRecord
 
 Address = b.Address
-EVICTED = "evict"
-"""The verdict on an evicted worker. Its attempts have failed, and the leader has issued them anew."""
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,6 +167,12 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """The highest gate epoch seen. The leader refuses decisions of lower ones: they come from a gate that was replaced."""
     last_refused: tuple[int, int] | None = None
     """(token, gate epoch) of the stale decision that was refused last. When the gate repeats it, the leader journals no second refusal."""
+    pause: PauseRecord | None = None
+    """Set while the job is paused: no clock of it runs then."""
+    paused_s: float = 0.0
+    """The seconds of all pauses that are over. They move the deadline."""
+    steered: int = 0
+    """The number of the last order of the gate about pause and time that was obeyed."""
 
 
 class WorkflowRecord(msgspec.Struct, kw_only=True):
@@ -203,6 +208,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     uncharged: int = 0  # attempts that failed on something that was down
     held_on: str = ""  # the name on which the last attempt failed
     failed_on: tuple[int, float] = (0, 0.0)  # those in a row that failed on it and were charged, and when
+    stop: AttemptStop | None = None
     refused: list[tuple[int, int, str]] = []
     """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
 
@@ -288,6 +294,14 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
     reason: str = ""
     ended_at: float = 0.0
     resumed_at: float = 0.0
+    pause: PauseRecord | None = None
+    paused_s: float = 0.0
+    steered: int = 0
+    """Counts the orders about pause and time. Each datacenter is sent the newest one until it has obeyed it."""
+    steered_by: str = ""
+    steered_reason: str = ""
+    dc_steered: dict[str, int] = {}
+    """Maps each datacenter to the newest order that it has obeyed."""
     history: list[bytes] = []
     elided: int = 0
 
@@ -323,29 +337,6 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     by: str
     gate_epoch: int = 0
-
-
-class WorkerRecord(msgspec.Struct, kw_only=True):
-    """Holds what the journal knows of a worker, so that a new leader neither forgets a verdict nor grants a second series of extensions."""
-
-    incarnation: str = ""
-    verdict: str = "route"
-    reason: str = ""
-    since: float = 0.0
-    extension_count: int = 0
-    total_extended: float = 0.0
-    last_progress: float = 0.0
-    last_counter: int | None = None
-    deadline: float = 0.0
-    """The time until which its last extension reaches. Reports since then may have moved its deadline further."""
-
-
-class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Records that an operator drained a worker."""
-
-    at: float
-    by: str = ""
-    reason: str = ""
 
 
 class Missed(StrEnum):

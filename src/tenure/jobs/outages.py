@@ -298,7 +298,7 @@ def rest(book: JobBook, job_id: str, workflow: str, until: float) -> None:
     """Lets a pending workflow rest until then."""
     info = book.jobs[job_id]
     info.workflows[workflow].not_before = until
-    # `moved` with the same state takes it out of the index, and puts it back with its new time.
+    # `moved` with the same state takes it out of the index, and puts it back with its new time; one that is paused stays out.
     book.moved(info, info.workflows[workflow], WorkflowState.PENDING)
 
 

@@ -20,6 +20,8 @@ from tenure.jobs.catalogue import served_key
 from tenure.jobs.endings import left_a_message
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.steering import stop_words
 
 
 class Dispatch(NamedTuple):
@@ -165,6 +167,17 @@ def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
     return list(islice(found, limit))
 
 
+def to_take_back(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
+    """Returns attempts of paused jobs that are in the engine and not started: at most `limit`. One that a worker has claimed is asked to end when it starts."""
+    found = (
+        (job_id, name)
+        for job_id in book.paused
+        for name, workflow in book.jobs[job_id].workflows.items()
+        if workflow.state is WorkflowState.QUEUED
+    )
+    return list(islice(found, limit))
+
+
 def next_dispatch_at(book: JobBook, now: float) -> float:
     """Returns when the next attempt that rests, or that its queue's rate holds, may go; infinity when there is none."""
     held = {queue for (queue, _), waiting in book.ready.items() if waiting}
@@ -231,4 +244,6 @@ def standing(
         return AttemptStanding(False, f"the workflow ended: {known.state}")
     if held_by_another(known, delivery, worker):
         return AttemptStanding(False, "another worker holds this delivery")
+    if words := stop_words(info, known, worker):
+        return AttemptStanding(False, words)
     return AttemptStanding(True)

@@ -73,6 +73,8 @@ class AttemptCause(StrEnum):
     LOST_LEASE = "lost_lease"  # its lease ran out, or a newer delivery has it
     EVICTED = "evicted"  # its worker was evicted
     DEAD_LETTER = "dead_letter"  # the engine gave up on the message
+    PAUSED = "paused"  # somebody paused its job; the next attempt goes on from its checkpoint
+    MOVED = "moved"  # somebody moved it to another worker, from its checkpoint
 
 
 JOB_TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})

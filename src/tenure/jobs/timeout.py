@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from tenure.errors import ConfigurationError
-from tenure.jobs.attempts import ProgressWatch
 from tenure.jobs.deadlines import (
     NEVER,
     Expiry,
@@ -26,6 +25,7 @@ from tenure.jobs.decisions import RULES, Command, Decides, Decision, Folds, Outc
 from tenure.jobs.endings import CancelJob, end
 from tenure.jobs.messages import Identity, JobGlobalTimeout
 from tenure.jobs.model import Address, JobInfo, JobSubmission, wall
+from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState, StrategyType
 from tenure.jobs.timers import Timers

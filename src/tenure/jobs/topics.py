@@ -28,9 +28,11 @@ from tenure.jobs import (
     gate_exchange,
     gate_jobs,
     gate_reports,
+    gate_steering,
     outages,
     queues,
     schedules,
+    steering,
     submission,
     timeout,
     workers,
@@ -49,6 +51,7 @@ MANAGER_TOPICS = (
     attempt_results,
     endings,
     gate_exchange,
+    steering,
     workers,
     catalogue,
     extensions,
@@ -57,7 +60,7 @@ MANAGER_TOPICS = (
     outages,
     formats,
 )
-GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports)
+GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports, gate_steering)
 
 DECIDE: Decides = {command: decide for topic in MANAGER_TOPICS for command, decide in topic.DECIDE.items()}
 DECIDE_GATE: Decides = {command: decide for topic in GATE_TOPICS for command, decide in topic.DECIDE.items()}

@@ -17,9 +17,10 @@ from tenure.jobs.answer import answer, gate_answer
 from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines
 from tenure.jobs.book import JobBook
 from tenure.jobs.decisions import Event, Rule
-from tenure.jobs.event_text import RULES, allowed, seconds, tell
+from tenure.jobs.event_text import allowed, seconds, tell
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo
+from tenure.jobs.rule_text import RULES
 from tenure.jobs.states import JobState, WorkflowState
 
 
@@ -205,7 +206,8 @@ def parked_words(book: JobBook, info: JobInfo) -> list[str]:
 def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:
     if not info.state.terminal:
         done = f"{info.completed_workflows} of {len(info.workflows)} workflows completed"
-        return f"{info.state}, {done}, {info.running_workflows} running" + "".join(f"; {one}" for one in parked)
+        state = f"paused ({info.state})" if info.timeout_tracking.pause is not None else info.state
+        return f"{state}, {done}, {info.running_workflows} running" + "".join(f"; {one}" for one in parked)
     took = seconds(round(info.ended_at - info.job.submitted_at, 1))
     reason = "" if info.state is JobState.COMPLETED and not info.failed_workflows else f": {info.reason}"
     return f"{info.state} after {took}{reason}"

@@ -37,6 +37,13 @@ from tenure.control.messages.jobs import (
     Submitted,
 )
 from tenure.control.messages.operations import WITHIN, Within
+from tenure.control.messages.steering import (
+    MoveRunningJob,
+    PauseRunningJob,
+    ResumePausedJob,
+    RetimeRunningJob,
+    SteeringRequest,
+)
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.problems import problem
 from tenure.engines.long_poll import LoopWaiter
@@ -86,6 +93,10 @@ class JobHandlers(ABC):
             RetryJob: self._retry,
             GetLogs: self.logs,
             GetEvidence: self.evidence,
+            PauseRunningJob: self._steer,
+            ResumePausedJob: self._steer,
+            RetimeRunningJob: self._steer,
+            MoveRunningJob: self._steer,
         }
         self.handlers: Handlers = {
             kind: self._bounded(one) if WITHIN[kind] is Within.JOB else one for kind, one in handlers.items()
@@ -124,6 +135,10 @@ class JobHandlers(ABC):
 
     @abstractmethod
     async def cancel(self, request: Cancel) -> Decision | GateDecision: ...
+
+    @abstractmethod
+    async def steer(self, request: SteeringRequest) -> Decision | GateDecision:
+        """Pauses, resumes, retimes or moves a job. A decision that refuses has the reason."""
 
     @abstractmethod
     async def view(self, job_id: str, *, whole: bool = True) -> Reply:
@@ -209,6 +224,14 @@ class JobHandlers(ABC):
 
     async def _cancel(self, request: Cancel) -> Reply:
         return self._done(await self.cancel(request))
+
+    async def _steer(self, request: SteeringRequest) -> Reply:
+        decision = await self.steer(request)
+        if decision.outcome is Outcome.REFUSED:
+            doing = str(request.__struct_config__.tag).removesuffix("_job")
+            fact = f"job {request.job_id!r} was not changed: {decision.reason}"
+            return Problem(kind=ProblemKind.CONFLICT, fact=fact, remedy=f"See how it stands before you {doing} it")
+        return self._done(decision)
 
     async def _retry(self, request: RetryJob) -> Reply:
         """Submits an ended job again, as a new job that names the old one."""

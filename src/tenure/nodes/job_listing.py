@@ -23,7 +23,8 @@ from tenure.jobs.learned_rates import usual_run
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import any_has_argument, call_text, secret_names
 from tenure.jobs.states import JobState
-from tenure.nodes.job_views import Granted, Live, WorkflowCounts, gate_row, manager_row
+from tenure.nodes.grant_views import Granted
+from tenure.nodes.job_views import Live, WorkflowCounts, gate_row, manager_row
 from tenure.served_workflow import ServedWorkflow
 
 JobT = TypeVar("JobT")

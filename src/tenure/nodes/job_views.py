@@ -6,23 +6,22 @@ view of a datacenter and replaces what it knows better, so a new field comes thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tenure.beat.proof import UNPROVEN
 from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WorkflowView
-from tenure.control.messages.wire import Grant, GrantKind, shifted
+from tenure.control.messages.wire import Grant, shifted
 from tenure.control.messages.workers import AttemptReport
-from tenure.jobs.deadlines import NEVER, deadline, stuck_at
+from tenure.jobs.deadlines import NEVER, deadline
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
-from tenure.jobs.eta import Eta
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, WorkflowRecord
-from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.grant_views import Granted, gate_grants, job_grants, soonest_grants, workflow_grants
 
 SAME_TIME_S = 1.0
 """Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""
@@ -37,17 +36,6 @@ WaitsFor = Callable[[JobInfo, WorkflowRecord], str]
 
 def not_parked(info: JobInfo, workflow: WorkflowRecord) -> str:
     return ""
-
-
-class Granted(NamedTuple):
-    """Asks a leader for the times that are not in the journal. A standby has none of them."""
-
-    attempt: Callable[[str, str, int], tuple[Grant, ...]]
-    """Returns the grants of a workflow's running attempt, and of the worker that runs it."""
-    progress_at: Callable[[str], float]
-    """Returns the time at which a job was last seen to advance; 0 when it never was."""
-    eta: Callable[[str, str, float | None], Eta | None]
-    """Returns when a running workflow will be done at its rate."""
 
 
 class WorkflowCounts(NamedTuple):
@@ -101,6 +89,7 @@ def manager_view(
         submitted_by=submission.submitted_by,
         results_expired=info.results_expired or results_expire_at(info) <= now,
         grants=job_grants(info, granted),
+        pause=None if ended else info.timeout_tracking.pause,
     )
 
 
@@ -172,6 +161,7 @@ def manager_row(
         labels=submission.labels,
         waits_for=next((words for one in workflows.values() if (words := waits_for(info, one))), ""),
         grants=soonest_grants(info, now, granted),
+        paused=not info.state.terminal and info.timeout_tracking.pause is not None,
     )
 
 
@@ -239,6 +229,7 @@ def gate_view(
             for name, answer in answers.items()
         ),
         grants=gate_grants(info, until),
+        pause=None if info.state.terminal else info.pause,
     )
 
 
@@ -294,6 +285,7 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
         queue=submission.queue or DEFAULT_QUEUE,
         labels=submission.labels,
         grants=gate_grants(info, until),
+        paused=not info.state.terminal and info.pause is not None,
     )
 
 
@@ -321,80 +313,10 @@ def in_our_time(view: JobView, now: float) -> JobView:
         now=now,
         workflows=tuple(workflows),
         grants=shifted(view.grants, -ahead),
+        pause=msgspec.structs.replace(view.pause, at=ours(view.pause.at)) if view.pause is not None else None,
     )
 
 
 def _shown(until: float) -> float | None:
     """Returns a deadline as a view has it: JSON has no infinity."""
     return None if until == NEVER else until
-
-
-# Grants
-
-
-def report_grants(one: AttemptReport, heard_at: float) -> tuple[Grant, ...]:
-    """Returns the grants in a worker's report of one attempt. The worker counts seconds by its own clock; they run from when we got the report."""
-    found = []
-    if one.lease_s:
-        found.append(Grant(kind=GrantKind.LEASE, until=heard_at + one.lease_s))
-    if one.stall_s:
-        left = one.stall_s - one.silent_s
-        found.append(Grant(kind=GrantKind.STALL, until=heard_at + left, span_s=one.stall_s))
-    return tuple(found)
-
-
-def worker_grant(left_s: float, extensions_left: int, healthcheck_s: float, now: float) -> Grant:
-    words = "1 extension left" if extensions_left == 1 else f"{extensions_left} extensions left"
-    return Grant(kind=GrantKind.HEALTHCHECK, until=now + left_s, span_s=healthcheck_s, note=words)
-
-
-def workflow_grants(
-    job_id: str, name: str, workflow: WorkflowRecord, now: float, granted: Granted | None
-) -> tuple[Grant, ...]:
-    if workflow.state is WorkflowState.RUNNING and granted is not None:
-        return granted.attempt(job_id, name, workflow.attempt)
-    if workflow.state is WorkflowState.PENDING and workflow.not_before > now:
-        return (Grant(kind=GrantKind.REST, until=workflow.not_before, note=f"attempt {workflow.attempt}"),)
-    return ()
-
-
-def job_grants(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
-    """Returns the grants of the job as a whole. A standby does not know when the job last advanced, and so shows no stuck deadline."""
-    if info.state.terminal:
-        return ()
-    tracking, found = info.timeout_tracking, []
-    stuck = stuck_at(info, granted.progress_at(info.id)) if granted is not None else NEVER
-    if stuck < NEVER:
-        found.append(Grant(kind=GrantKind.STUCK, until=stuck, span_s=tracking.stuck_threshold))
-    until = deadline(tracking)
-    if until == NEVER:
-        return tuple(found)
-    extended, left = tracking.total_extensions_granted, MOST_EXTENSIONS - tracking.extension_count
-    note = f"{extended:g} s of it earned, {left} of {MOST_EXTENSIONS} extensions left" if extended else ""
-    if tracking.denied:
-        note = f"{note}; " * bool(note) + f"more time was denied: {tracking.denied.replace('_', ' ')}"
-    return (*found, Grant(kind=GrantKind.DEADLINE, until=until, span_s=until - tracking.started_at, note=note))
-
-
-def gate_grants(info: GateJobTrackingInfo, until: float) -> tuple[Grant, ...]:
-    """Returns the one grant of time that the gate itself keeps for a job: its global deadline. The datacenters keep the others."""
-    if info.state.terminal or until == NEVER:
-        return ()
-    return (Grant(kind=GrantKind.DEADLINE, until=until, span_s=until - info.submitted_at, note="in all datacenters"),)
-
-
-def soonest_grants(info: JobInfo, now: float, granted: Granted | None) -> tuple[Grant, ...]:
-    """Returns, for one line of a list, the grant of each kind that runs out first."""
-    if info.state.terminal:
-        return ()
-    every = [job_grants(info, granted)]
-    every += [workflow_grants(info.id, name, one, now, granted) for name, one in info.workflows.items()]
-    return soonest(grant for grants in every for grant in grants)
-
-
-def soonest(grants: Iterable[Grant]) -> tuple[Grant, ...]:
-    first: dict[GrantKind, Grant] = {}
-    for grant in grants:
-        if grant.kind not in first or grant.until < first[grant.kind].until:
-            first[grant.kind] = grant
-    return tuple(first[kind] for kind in GrantKind if kind in first)

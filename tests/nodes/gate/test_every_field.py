@@ -27,6 +27,7 @@ from tenure.control.messages.jobs import (
     Submit,
     WorkflowView,
 )
+from tenure.control.messages.steering import PauseRunningJob, ResumePausedJob
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
@@ -94,6 +95,7 @@ MAY_DIFFER: dict[type[msgspec.Struct], dict[str, str]] = {
         "datacenters": "only a gate has datacenters",
         "grants": "the gate keeps the global deadline; each datacenter keeps the others",
         "workflows": "compared one by one",
+        "pause": "the gate decides on it before the datacenter hears of it",
     },
     WorkflowView: {
         "datacenter": "a manager has only its own",
@@ -259,6 +261,11 @@ def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(nodes: GateWor
     nodes.until(lambda: worker.runs == "encode")
     nodes.pass_time(2.0)
     walk.look()
+    nodes.ask(PauseRunningJob(job_id="whole", reason="wait", by="ann"))
+    nodes.until(lambda: nodes.ask(GetJob(job_id="whole", datacenter="a")).pause)
+    walk.look()
+    nodes.ask(ResumePausedJob(job_id="whole", reason="go on", by="ann"))
+    nodes.until(lambda: not nodes.ask(GetJob(job_id="whole", datacenter="a")).pause)
     worker.outcome = WorkFailure(cause=Cause.BAD_RESULT, reason="out of tape")
     nodes.until(lambda: nodes.job("whole").ended)
     nodes.pass_time(2.0)

@@ -10,7 +10,7 @@ from tests.nodes.manager.harness import run_group as run
 from tenure.control.messages.jobs import Cancel, GetJob, ListJobs, Submit
 from tenure.control.messages.nodes import ListNodes
 from tenure.control.messages.wire import Grant, GrantKind
-from tenure.nodes.job_views import soonest
+from tenure.nodes.grant_views import soonest
 
 
 def lefts(grants: tuple[Grant, ...], now: float) -> dict[str, float]:

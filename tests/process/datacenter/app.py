@@ -113,6 +113,18 @@ def think(ctx: Any, done: str, log: str, declared_s: float = 0.0) -> int:
     return int(ctx.attempt)
 
 
+@workflow(stall=30, max_attempts=1)
+def count_until(ctx: Any, told: str, log: str) -> int:
+    """Counts on from its checkpoint, saves each number, and returns the last one when the file is there."""
+    count = ctx.resume or 0
+    note(log, f"attempt {ctx.attempt} begins at {count}")
+    while not os.path.exists(told):
+        count += 1
+        ctx.checkpoint(count)
+        time.sleep(0.02)
+    return int(count)
+
+
 @workflow
 def save_and_wait(ctx: Any, rounds: int, log: str) -> int:
     """Saves one more round than it found, and then waits to be killed; in the last round it returns."""

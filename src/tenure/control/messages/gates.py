@@ -18,6 +18,7 @@ from tenure.jobs.messages import (
     JobGlobalCancel,
     JobGlobalTimeout,
     JobLeaderTransfer,
+    JobOrder,
     JobProgressReport,
     JobReportAck,
     JobStatusCorrection,
@@ -32,7 +33,7 @@ MOST_WORDS = 200
 MOST_BYTES = 524_288
 """The most bytes of submissions in one request; a single one may be as large as a submission may be."""
 
-GateWord = JobGlobalTimeout | JobGlobalCancel | JobStatusQuery
+GateWord = JobGlobalTimeout | JobGlobalCancel | JobStatusQuery | JobOrder
 DatacenterWord = JobProgressReport | JobTimeoutReport | JobLeaderTransfer
 
 

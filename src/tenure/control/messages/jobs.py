@@ -18,6 +18,7 @@ from tenure.jobs.decisions import Outcome
 from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.stops import PauseRecord
 from tenure.jobs.why import Why
 
 MAX_WAIT_S = 30.0
@@ -157,6 +158,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     """Where a gate sent it; empty where a manager answers."""
     grants: tuple[Grant, ...] = ()
     """Time left to the job as a whole; empty once it has ended."""
+    pause: PauseRecord | None = None
+    """Since when, by whom and why it is paused; null for a job that is not."""
 
     @property
     def ended(self) -> bool:
@@ -186,6 +189,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Names the worker that its first parked workflow waits for; empty where none is parked."""
     grants: tuple[Grant, ...] = ()
     """The grant of each kind that runs out first, over all its workflows; empty once the job has ended."""
+    paused: bool = False
     args: str = ""
     """Its calls with their arguments, where the list was asked for them; secrets are masked."""
 

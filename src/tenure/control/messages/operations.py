@@ -76,6 +76,12 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
+from tenure.control.messages.steering import (
+    MoveRunningJob,
+    PauseRunningJob,
+    ResumePausedJob,
+    RetimeRunningJob,
+)
 from tenure.control.messages.tokens import (
     CreateToken,
     ListTokens,
@@ -168,6 +174,7 @@ WITHIN: dict[type[Request], Within] = {
     AskLeader: Within.OPEN,
     **dict.fromkeys((Submit, SubmitMany), Within.SUBMISSION),
     **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence), Within.JOB),
+    **dict.fromkeys((PauseRunningJob, ResumePausedJob, RetimeRunningJob, MoveRunningJob), Within.JOB),
     **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
     **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
     ListQueues: Within.QUEUES,
@@ -210,6 +217,10 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(GetResult, ResultView, Role.CLIENT, True, "What a workflow returned; may wait for its end"),
     Operation(RetryJob, Done, Role.CLIENT, False, "Run an ended job once more, as a new job that names the old one"),
+    Operation(PauseRunningJob, Done, Role.CLIENT, False, "Pause a job: what runs ends with its checkpoint"),
+    Operation(ResumePausedJob, Done, Role.CLIENT, False, "Let a paused job go on"),
+    Operation(RetimeRunningJob, Done, Role.CLIENT, False, "Give a job another deadline, or more time"),
+    Operation(MoveRunningJob, Done, Role.CLIENT, False, "Have what runs go on from its checkpoint on another worker"),
     Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
     Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),
     Operation(

@@ -22,7 +22,7 @@ from tenure.health.window import CompletionRate
 from tenure.jobs import JobBook
 from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
-from tenure.jobs.model import EVICTED, WorkerRecord
+from tenure.jobs.worker_records import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding
 

@@ -17,7 +17,7 @@ from tenure.health.outage import OutageSettings
 from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
 from tenure.health.window import CompletionRate, ProgressWindow
 from tenure.jobs.alarms import Crew
-from tenure.nodes.job_views import report_grants
+from tenure.nodes.grant_views import report_grants
 
 HEALTHCHECK_S = 30.0
 

@@ -20,6 +20,7 @@ from tenure.control.claims import scope
 from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
+    Done,
     GetEvidence,
     GetJob,
     GetLogs,
@@ -29,12 +30,19 @@ from tenure.control.messages.jobs import (
     ProblemKind,
     WhyReply,
 )
+from tenure.control.messages.steering import (
+    MoveRunningJob,
+    PauseRunningJob,
+    RetimeRunningJob,
+    SteeringRequest,
+)
 from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
-from tenure.jobs.decisions import GateDecision
+from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit
+from tenure.jobs.gate_steering import GateSteer
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
@@ -74,6 +82,26 @@ class GateJobHandlers(JobHandlers):
     async def cancel(self, request: Cancel) -> GateDecision:
         command = GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
         return await self._gate.leadership.commit(command)
+
+    async def steer(self, request: SteeringRequest) -> GateDecision:
+        if isinstance(request, MoveRunningJob):
+            return await self._move(request)
+        return await self._gate.leadership.commit(gate_command_of(request))
+
+    async def _move(self, request: MoveRunningJob) -> GateDecision:
+        """Passes the move on to the datacenters in which it runs. A move changes nothing that the gate itself decides on."""
+        info = await self._known(request.job_id)
+        if request.workflow:
+            datacenter, workflow = where(info, request.workflow)
+            asked = {datacenter: msgspec.structs.replace(request, workflow=workflow)}
+        else:
+            asked = dict.fromkeys(info.running, request)
+        answers = await asyncio.gather(*(self._ask_datacenter(name, one) for name, one in asked.items()))
+        said = {name: move_words(answer) for name, answer in zip(asked, answers, strict=True)}
+        moved = any(isinstance(answer, Done) for answer in answers)
+        words = "; ".join(f"{name}: {one}" for name, one in said.items()) or f"it has ended: {info.state}"
+        outcome = Outcome.ACCEPTED if moved else Outcome.REFUSED
+        return GateDecision([], outcome, Rule.ASKED, words, info.job_id)
 
     # The gate's own record
 
@@ -191,6 +219,26 @@ class GateJobHandlers(JobHandlers):
         if link is None:
             raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
         return await link.ask(msgspec.structs.replace(request, workflow=workflow))
+
+
+def move_words(answer: Reply | None) -> str:
+    """Returns what a datacenter said to a move."""
+    if isinstance(answer, Done):
+        return answer.reason or str(answer.outcome)
+    return answer.fact if isinstance(answer, Problem) else "it does not answer"
+
+
+def gate_command_of(request: SteeringRequest) -> GateSteer:
+    if isinstance(request, RetimeRunningJob):
+        return GateSteer(
+            by=request.by,
+            job_id=request.job_id,
+            timeout_seconds=request.timeout_seconds,
+            add_s=request.add_s,
+            reason=request.reason,
+        )
+    paused = isinstance(request, PauseRunningJob)
+    return GateSteer(by=request.by, job_id=request.job_id, paused=paused, reason=request.reason)
 
 
 def where(info: GateJobTrackingInfo, workflow: str) -> tuple[str, str]:

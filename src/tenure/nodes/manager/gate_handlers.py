@@ -40,6 +40,7 @@ from tenure.jobs.messages import (
     Identity,
     JobGlobalCancel,
     JobGlobalTimeout,
+    JobOrder,
     JobProgressReport,
     JobStatusCorrection,
     JobStatusQuery,
@@ -47,6 +48,7 @@ from tenure.jobs.messages import (
 )
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
+from tenure.jobs.steering import ObeyOrder
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.gate_reports import GateReporting
@@ -173,7 +175,9 @@ class GateHandlers:
             replies.append(outcome.reply)
         return replies
 
-    def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery:
+    def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery | ObeyOrder:
+        if isinstance(word, JobOrder):
+            return ObeyOrder(by="gate", message=word, identity=self._identity)
         if isinstance(word, JobGlobalTimeout):
             return ObeyGlobalTimeout(by="gate", message=word, identity=self._identity)
         if isinstance(word, JobGlobalCancel):

@@ -32,6 +32,7 @@ from tenure.control.messages.jobs import (
     ProblemKind,
     WhyReply,
 )
+from tenure.control.messages.steering import SteeringRequest
 from tenure.control.messages.wire import Reply
 from tenure.control.problems import problem
 from tenure.engines.aio import Calls
@@ -45,12 +46,14 @@ from tenure.jobs.shown_arguments import secret_names
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.why import Why, attempts_to_look_at, utc, why
+from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
-from tenure.nodes.job_views import Granted, Live, large_results, manager_view, newest_report, with_results
+from tenure.nodes.job_views import Live, large_results, manager_view, newest_report, with_results
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.manager.manager_health import MANAGER
+from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.work.attempt_logs import log_key
 from tenure.work.job_submission import PARENT
 
@@ -104,6 +107,10 @@ class ManagerJobHandlers(JobHandlers):
         return await self._manager.leadership.commit(
             CancelJob(job_id=request.job_id, reason=request.reason, by=request.by)
         )
+
+    async def steer(self, request: SteeringRequest) -> Decision:
+        check_goal(self._manager, request)
+        return await self._manager.leadership.commit(command_of(request))
 
     # Reads
 

@@ -10,7 +10,6 @@ An exception about one job fails that job alone (`term_leader`); any other excep
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -18,24 +17,20 @@ from itertools import groupby
 import msgspec
 
 from tenure import tracing
-from tenure.engines.contracts import Mailbox, Outgoing, Withdrawal
+from tenure.engines.contracts import Mailbox, Outgoing
 from tenure.errors import LimitError
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempts import ProgressWatch, RecordDispatched, RecordWithdrawn
-from tenure.jobs.book import WorkflowKey
+from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ConfirmCleaned, FailJob
 from tenure.jobs.messages import Identity
 from tenure.jobs.outbox import (
     Dispatch,
     live_messages,
-    mailbox_of,
-    message_key,
     next_dispatch_at,
     to_dispatch,
-    to_withdraw,
 )
-from tenure.jobs.states import WorkflowState
+from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.timeout import strategy_for
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.member import FleetSettings, PoolView
@@ -44,6 +39,7 @@ from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.earned_time import chosen_stuck_s
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
@@ -57,10 +53,6 @@ ARMED_AT_ONCE = 250
 """The deadlines that are computed before other tasks have their turn."""
 MOST_ROUNDS = 5  # batches of orders before the other steps have their turn
 DISPATCHING = "dispatching it"
-PARKING = "taking it back from the engine"
-MOST_WITHDRAWN = 200
-WITHDRAW_AFTER_S = 10.0
-"""The seconds after the last worker left for which its work stays in the engine."""
 
 
 class LeaderPart:
@@ -95,6 +87,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
+        self.withdrawals = Withdrawals(mandate, self.strikes, self.results, self._mailbox)
         self.timers: Timers[str] = Timers()
         """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
@@ -103,7 +96,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             "jobs without a deadline": self._look_again,
             "schedules": self._fire,
             "dispatch": self.dispatch,
-            "withdraw": self._withdraw,
+            "withdraw": self.withdrawals.tend,
             "revoke": self._revoke,
             "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
@@ -191,7 +184,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self.timers.next_due(),
             self.clockwork.next_due(),
             next_dispatch_at(self.ledger.book, self.now()),
-            self._withdraw_at(),
+            self.withdrawals.next_due(),
         )
 
     async def _look_again(self) -> None:
@@ -293,40 +286,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
         able = self.worker_reports.fleet.able(order.lane)
         return () if able and able <= set(order.excluded) else order.excluded
-
-    async def _withdraw(self) -> None:
-        """Takes back what nobody serves any more, some seconds after the last worker left: a worker that restarts finds its work where it was."""
-        if self.now() < self._withdraw_at():
-            return
-        keys = await self.ledger.read(partial(to_withdraw, limit=MOST_WITHDRAWN))
-        gone: list[tuple[str, str, int]] = []
-        for key in keys:
-            await self.strikes.attempt(key[0], partial(self._take_back, key, gone), PARKING)
-        if len(gone) < MOST_WITHDRAWN:
-            self.book.lost_at = None  # what is leased now runs, or comes back to a worker
-        await (
-            self.results.drain()
-        )  # a message may be absent because its work has just ended: then it is not recorded as taken back
-        await self.strikes.commit_all(
-            [
-                RecordWithdrawn(by="leader", job_id=job_id, workflow=name, attempt=attempt)
-                for job_id, name, attempt in gone
-            ],
-            PARKING,
-        )
-
-    def _withdraw_at(self) -> float:
-        lost_at = self.book.lost_at
-        return math.inf if lost_at is None else max(lost_at, self.book.state.elected_at) + WITHDRAW_AFTER_S
-
-    async def _take_back(self, key: WorkflowKey, gone: list[tuple[str, str, int]]) -> None:
-        info = self.book.jobs[key[0]]
-        workflow = info.workflows[key[1]]
-        mailbox = self._mailbox(mailbox_of(info, workflow))
-        found = await self._calls.run(mailbox.withdraw, message_key(*key), workflow.generation)
-        # One that is absent was taken back by a leader that died before it recorded that.
-        if found is not Withdrawal.LEASED and workflow.state is WorkflowState.QUEUED:
-            gone.append((*key, workflow.attempt))
 
     async def _revoke(self) -> None:
         """Withdraws the messages of ended jobs: no worker claims a queued one any more, and running work loses its receipt."""

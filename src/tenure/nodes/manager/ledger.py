@@ -325,6 +325,7 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
         mark=reply.mark,
         waits_on=reply.failure.waits_on,
         rest_s=reply.failure.rest_s,
+        asked=reply.failure.cause is Cause.CANCELLED,
         evidence=_evidence(reply, reply.failure),
     )
 

@@ -45,9 +45,9 @@ from tenure.errors import ConfigurationError, EngineError, EngineUnavailableErro
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.book import Lane
 from tenure.jobs.catalogue import lane_named
-from tenure.jobs.model import DrainRecord
 from tenure.jobs.outbox import mailbox_name, work_mailbox
 from tenure.jobs.queues import QueueRecord, SetQueue
+from tenure.jobs.worker_records import DrainRecord
 from tenure.jobs.workers import DrainWorker
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.gossip_pool import MANAGERS, NODES

@@ -6,9 +6,8 @@ troubles first: it is the first look of an operator who was woken.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from tenure.control.messages.nodes import (
     ManagerNode,
     NodeList,
     Overview,
-    Pulse,
     Severity,
     Trouble,
     WorkerNode,
@@ -31,16 +29,25 @@ from tenure.control.messages.wire import Handlers, Reply
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import EngineError
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, down, nearly_full, outgrown, stranded, unserved
-from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
+from tenure.jobs.alarms import (
+    STRANDED_AFTER_S,
+    Alarm,
+    AlarmKind,
+    Crew,
+    down,
+    forgotten_pauses,
+    nearly_full,
+    outgrown,
+    stranded,
+    unserved,
+)
 from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
-from tenure.jobs.decisions import Event
 from tenure.jobs.states import JobState
-from tenure.jobs.submission import JobSubmitted
 from tenure.logs import NodeLog
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership, LeaderPart
 from tenure.nodes.manager.operator_handlers import NodeHandlers, queue_list
+from tenure.nodes.manager.pulse import PulseCounter
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -133,6 +140,7 @@ class Observer:
             *unserved(book, node.time.now()),
             *waiting,
             *down(book, node.time.now()),
+            *forgotten_pauses(book, node.time.now()),
         ]
 
     def lead(self, leader: DatacenterLeader) -> TermWatch:
@@ -165,65 +173,6 @@ class TermWatch(LeaderPart):
                 self._started[lane_of(info)] = event.at
         if self._metrics is not None:
             self._metrics.count(book, decision.events)
-
-
-STEP_S = 5.0
-STEPS = 120
-"""Ten minutes in all: long enough to see what led to now, short enough that operators do not take it for monitoring."""
-_COUNTED: dict[type[Event], str] = {
-    JobSubmitted: "submitted",
-    WorkflowStarted: "started",
-    WorkflowCompleted: "completed",
-    AttemptFailed: "failed",
-}
-
-
-@dataclass(slots=True)
-class _Step:
-    number: int
-    submitted: int = 0
-    started: int = 0
-    completed: int = 0
-    failed: int = 0
-    waiting: int = 0
-    running: int = 0
-
-
-class PulseCounter:
-    """Counts events as they become durable. The observer sets how many attempts wait and run (`level`)."""
-
-    def __init__(self) -> None:
-        self._steps: deque[_Step] = deque(maxlen=STEPS)
-
-    def count(self, events: Iterable[Event]) -> None:
-        for event in events:
-            name = _COUNTED.get(type(event))
-            if name is not None:
-                step = self._at(event.at)
-                setattr(step, name, getattr(step, name) + 1)
-
-    def level(self, now: float, waiting: int, running: int) -> None:
-        step = self._at(now)
-        step.waiting, step.running = waiting, running
-
-    def _at(self, at: float) -> _Step:
-        """Returns the step of this time, or the newest step when the engine's clock was set back."""
-        number = int(at // STEP_S)
-        if not self._steps:
-            self._steps.append(_Step(number))
-        last = self._steps[-1]
-        # Steps between two calls count no events, and keep the numbers of waiting and running attempts until the next `level`.
-        for missing in range(max(last.number + 1, number - STEPS + 1), number + 1):
-            self._steps.append(_Step(missing, waiting=last.waiting, running=last.running))
-        return self._steps[-1]
-
-    def read(self, now: float) -> Pulse:
-        until = (self._at(now).number + 1) * STEP_S
-        columns = {
-            name: tuple(getattr(step, name) for step in self._steps)
-            for name in ("submitted", "started", "completed", "failed", "waiting", "running")
-        }
-        return Pulse(step_s=STEP_S, until=until, **columns)
 
 
 FRESH_S = 1.0

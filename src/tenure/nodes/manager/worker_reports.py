@@ -23,18 +23,19 @@ from tenure.control.messages.workers import (
 from tenure.errors import DeposedError, TenureError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempts import ProgressWatch, RecordProgress, held_by_another, journal_due
+from tenure.jobs.attempts import RecordProgress, held_by_another, journal_due
 from tenure.jobs.catalogue import RegisterWorkflows
 from tenure.jobs.decisions import Command, Evidence, Outcome
 from tenure.jobs.extensions import ResetExtensions
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.outbox import standing
+from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, WorkerDrained
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts, Told
+from tenure.nodes.grant_views import Granted, report_grants, worker_grant
 from tenure.nodes.job_handlers import Held
-from tenure.nodes.job_views import Granted, report_grants, worker_grant
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience
