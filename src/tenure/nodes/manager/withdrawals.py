@@ -47,17 +47,19 @@ class Withdrawals:
         """Takes back what nobody serves any more, some seconds after the last worker left: a worker that restarts finds its work where it was.
         The messages of paused jobs are taken back at once."""
         now = self._now()
-        if now >= self._unserved_at() and await self._withdraw(partial(to_withdraw, limit=MOST_WITHDRAWN)):
-            self._ledger.book.lost_at = None  # what is leased now runs, or comes back to a worker
+        if now >= self._unserved_at():
+            await self._withdraw(partial(to_withdraw, limit=MOST_WITHDRAWN), unserved=True)
         if now >= self._looked_at + PAUSED_AGAIN_S and to_take_back(self._ledger.book, limit=1):
             self._looked_at = now
             await self._withdraw(partial(to_take_back, limit=MOST_WITHDRAWN))
 
-    async def _withdraw(self, choose: Callable[[JobBook], list[WorkflowKey]]) -> bool:
-        """Takes back what `choose` finds. Returns True when that was all."""
+    async def _withdraw(self, choose: Callable[[JobBook], list[WorkflowKey]], *, unserved: bool = False) -> None:
         gone: list[tuple[str, str, int]] = []
         for key in await self._ledger.read(choose):
             await self._strikes.attempt(key[0], partial(self._take_back, key, gone), PARKING)
+        if unserved and len(gone) < MOST_WITHDRAWN:
+            # What is leased now runs, or comes back to a worker. Set before anything is waited for: a worker that leaves meanwhile sets it anew.
+            self._ledger.book.lost_at = None
         # A message may be absent because its work has just ended: then it is not recorded as taken back.
         await self._results.drain()
         await self._strikes.commit_all(
@@ -67,7 +69,6 @@ class Withdrawals:
             ],
             PARKING,
         )
-        return len(gone) < MOST_WITHDRAWN
 
     def _unserved_at(self) -> float:
         book = self._ledger.book
