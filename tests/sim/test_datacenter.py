@@ -8,6 +8,7 @@ from tests.soak import sized
 from tests.worlds.datacenter.clients import BADLY, WELL
 from tests.worlds.datacenter.failover import Failover, Vanishing
 from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.datacenter.steered import Steered
 from tests.worlds.patching import first_failure
 
 from tenure.jobs.decisions import Rule
@@ -17,10 +18,12 @@ from tenure.sim import Scenario, run_seeds, story
 CHUNK = 100
 CHUNKS = sized("times 100 schedules of one datacenter", short=2, long=600)
 """Each chunk sees everything that can happen (`EXPECTED`); all but the rarest of the forgotten rules are found within one (`RULES`)."""
+RARE = {AttemptCause.LOST_LEASE, AttemptCause.DEAD_LETTER}
+STEERED = {AttemptCause.PAUSED, AttemptCause.MOVED}
 EXPECTED = (
     *(f"play {play}" for play in {*WELL, *BADLY}),
     *(f"JobEnded {state}" for state in JobState if state.terminal),
-    *(f"AttemptFailed {cause}" for cause in set(AttemptCause) - {AttemptCause.LOST_LEASE, AttemptCause.DEAD_LETTER}),
+    *(f"AttemptFailed {cause}" for cause in set(AttemptCause) - RARE - STEERED),
     *(f"ResultRefused {rule}" for rule in (Rule.JOB_ENDED, Rule.STALE_ATTEMPT)),
     *("WorkerEvicted", "ExtensionGranted", "ExtensionDenied", "TombstoneSet", "JobArchived", "JobCleaned"),
 )
@@ -42,6 +45,16 @@ def test_hundreds_of_seeds_keep_every_promise_and_see_everything_that_can_happen
     assert not [what for what in EXPECTED if not report.tally[what]]
     assert report.tally["LeaderElected"] > CHUNK * 1.5
     assert report.tally["JobSubmitted"] > CHUNK * 6
+
+
+@pytest.mark.slow
+def test_jobs_that_are_paused_moved_and_retimed_while_things_fail_keep_every_promise() -> None:
+    report = run_seeds(Steered, range(sized("worlds with somebody who steers", short=25, long=1_000)))
+    report.require_ok()
+    seen = [f"AttemptFailed {cause}" for cause in STEERED]
+    assert not [
+        what for what in (*seen, "JobPaused", "JobResumed", "JobRetimed", "MoveAsked") if not report.tally[what]
+    ]
 
 
 def test_a_seed_that_once_broke_a_promise_keeps_it() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
-from tenure.backoff import Retry
 from tenure.jobs import budget
+from tenure.jobs.attempt_rest import rest_before_next
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
 from tenure.jobs.decisions import (
@@ -245,7 +244,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     out_of_tries = spent >= retry.max_attempts and not uncharged
     final = command.cause in FINAL or not command.retryable or too_often or out_of_tries
     upcoming = 0 if final else workflow.attempt + 1
-    rest = rest_before_next(workflow, command, spent)
+    rest = rest_before_next(command.job_id, workflow, command.cause, command.rest_s, spent)
     if command.waits_on:
         # Whether that is down is seen from others who wait for it; what is down is tried again when it is back.
         rest = max(rest, LOOK_AROUND_S) if outage is None else outage.until - now
@@ -272,14 +271,6 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     )
 
 
-def rest_before_next(workflow: WorkflowRecord, command: RecordFailure, spent: int) -> float:
-    """Returns the rest that the work asked for, or else that of its retry policy. Work that lost its worker by eviction does not rest."""
-    if command.rest_s is not None:
-        return command.rest_s
-    evicted = command.cause is AttemptCause.EVICTED
-    return 0.0 if evicted else backoff(workflow.spec.policy, command.job_id, workflow, max(1, spent))
-
-
 def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure, now: float) -> AttemptFailed:
     """Returns the end of an attempt that somebody paused or moved: it is not charged, and the next one goes on from its checkpoint."""
     saved = is_new_mark(command.mark, workflow.mark)
@@ -300,12 +291,6 @@ def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure,
         uncharged=True,
         evidence={"steps": workflow.steps, "beats": command.evidence.get("beats", 0), "reason": stop.reason},
     )
-
-
-def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord, failures: int) -> float:
-    """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
-    chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
-    return retry.delay_s(failures, chance)
 
 
 def consequence(

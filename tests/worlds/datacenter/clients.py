@@ -82,6 +82,10 @@ class ScriptedClient:
             await self._nap(1.0)
             await self._look(job_id)
 
+    async def ask(self, request: Request) -> Reply:
+        """Asks whoever leads, for as long as it takes."""
+        return await self._ask(request, self._directory)
+
     async def _done(self, request: Request) -> Done:
         reply = await self._ask(request, self._directory)
         assert isinstance(reply, Done), f"{request} was answered with {reply}"

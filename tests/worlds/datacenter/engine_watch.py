@@ -37,6 +37,8 @@ class EngineWatch:
             self._require(False, f"{key} was sent, and the journal does not know its job")
             return
         attempt = account.tracks[workflow].attempt
+        if (info := self._journal.book.jobs.get(job_id)) is not None:
+            generation -= info.workflows[workflow].withdrawn  # each message that was taken back raised it
         self._require(generation <= attempt, f"{key} was sent as attempt {generation}, and {attempt} is decided")
         self._require(not account.cleaned, f"{key} was sent after its job had ended and was cleaned up")
 

@@ -6,6 +6,7 @@ beside it for whoever wants to know how things stand.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tenure.jobs.endings import JobArchived, JobCleaned, JobEnded, TombstoneSet
 from tenure.jobs.extensions import ExtensionGranted, ExtensionsReset
 from tenure.jobs.model import wall
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_event
 from tenure.jobs.workers import WorkerEvicted
@@ -52,11 +54,12 @@ class Account:
     timeout: float
     ended: JobState | None = None
     cleaned: bool = False
+    paused_at: float | None = None
     tracks: dict[str, Track] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
-        return self.begins + self.timeout
+        return self.begins + self.timeout if self.paused_at is None else math.inf
 
 
 class JournalWatch:
@@ -92,6 +95,9 @@ class JournalWatch:
             ExtensionGranted: self._granted,
             ExtensionsReset: self._reset,
             WorkerEvicted: self._evicted,
+            JobPaused: self._paused,
+            JobResumed: self._resumed,
+            JobRetimed: self._retimed,
         }
 
     def catch_up(self) -> None:
@@ -165,6 +171,20 @@ class JournalWatch:
             self._require(
                 calm <= LATE_S, f"{event.job_id} ended {late:.3f} s after its deadline, {calm:.3f} s of them calm"
             )
+
+    def _paused(self, event: JobPaused) -> None:
+        account = self.accounts[event.job_id]
+        self._require(account.paused_at is None, f"{event.job_id} was paused twice")
+        account.paused_at = event.at
+
+    def _resumed(self, event: JobResumed) -> None:
+        account = self.accounts[event.job_id]
+        self._require(account.paused_at is not None, f"{event.job_id} was resumed, and was not paused")
+        account.begins += event.at - (account.paused_at or event.at)
+        account.paused_at = None
+
+    def _retimed(self, event: JobRetimed) -> None:
+        self.accounts[event.job_id].timeout = wall(event.timeout_seconds)
 
     def _no_result_waits(self, job_id: str, account: Account) -> None:
         """A result that was enqueued before the deadline wins over it (rule 5)."""

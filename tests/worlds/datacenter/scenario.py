@@ -187,10 +187,16 @@ class Datacenter(Scenario):
         """Work that excludes this worker is left to others, where there are any: seen when all has been calm for a while."""
         self.plays[f"play {play_of(stage)}"] += 1
         now = self._offset + self._world.now
-        if slots.name in stage.item.excluded and now - stage.ticket.enqueued_at < 0.5 * DECLINE_S:
+        fresh = now - stage.ticket.enqueued_at < 0.5 * DECLINE_S and not self._was_taken_back(stage.item)
+        if slots.name in stage.item.excluded and fresh:
             able = [name for name in self.workers if self._has_been_able(name, now) and name not in stage.item.excluded]
             calm = not self.disturbed(now - 3 * DECLINE_S, now)
             self.insist(not (able and calm), f"{slots.name} took {stage.item.job_id}, which excludes it, from {able}")
+
+    def _was_taken_back(self, item: WorkItem) -> bool:
+        """A message that was taken back and sent again is younger than the wish that it be left to others."""
+        info = self.journal.book.jobs.get(item.job_id)
+        return info is not None and info.workflows[item.workflow_id].withdrawn > 0
 
     def _has_been_able(self, worker: str, now: float) -> bool:
         """Long enough for everybody to have heard of it."""
