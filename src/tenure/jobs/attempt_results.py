@@ -212,7 +212,10 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
     if why := why_not(info, workflow, command, now):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
-    failed = failed_attempt(book, workflow, command, now)
+    if workflow.stop is not None and command.asked:
+        failed = stopped(workflow, workflow.stop, command, now)
+    else:
+        failed = failed_attempt(book, workflow, command, now)
     events: list[Event] = [failed]
     if ended := consequence(
         info,
@@ -227,12 +230,10 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
 
 
 def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailure, now: float) -> AttemptFailed:
-    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none. One that was asked to make way is `stopped`.
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none.
 
     Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
     """
-    if workflow.stop is not None and command.asked:
-        return stopped(workflow, workflow.stop, command, now)
     retry = workflow.spec.policy
     outage = book.state.outages.get(command.waits_on)
     uncharged = outage is not None and command.retryable and command.cause not in FINAL

@@ -52,19 +52,17 @@ class Steered(Datacenter):
         if not live:
             return
         row = random.choice(live)
-        common = {"job_id": row.job_id, "reason": "scripted", "by": "z"}
         if row.paused and random.random() < 0.8:
-            await self._ask_once(client, ResumePausedJob(**common))
+            await self._ask_once(client, ResumePausedJob(job_id=row.job_id, reason="scripted", by="z"))
             return
-        chosen: SteeringRequest = random.choice(
-            [
-                PauseRunningJob(**common),
-                MoveRunningJob(**common),
-                MoveRunningJob(**common),
-                RetimeRunningJob(**common, add_s=2.0),
-            ]
-        )
-        await self._ask_once(client, chosen)
+        moved = MoveRunningJob(job_id=row.job_id, reason="scripted", by="z")
+        choices: list[SteeringRequest] = [
+            PauseRunningJob(job_id=row.job_id, reason="scripted", by="z"),
+            moved,
+            moved,
+            RetimeRunningJob(job_id=row.job_id, reason="scripted", by="z", add_s=2.0),
+        ]
+        await self._ask_once(client, random.choice(choices))
 
     async def _ask_once(self, client: ScriptedClient, request: SteeringRequest) -> None:
         with suppress(NodeRefusedError, UnknownJobError):  # it has just ended

@@ -13,6 +13,7 @@ from tenure.jobs.messages import (
     Identity,
     JobGlobalCancel,
     JobGlobalTimeout,
+    JobOrder,
     JobProgressReport,
     JobReportAck,
     JobStatusCorrection,
@@ -22,6 +23,7 @@ from tenure.jobs.messages import (
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.jobs.states import TimeoutReason
+from tenure.jobs.steering import ObeyOrder
 from tenure.jobs.submission import SubmitJob
 
 JOB = "j"
@@ -49,6 +51,7 @@ Message = (
     | JobGlobalTimeout
     | JobGlobalCancel
     | JobStatusQuery
+    | JobOrder
     | JobReportAck
     | JobProgressReport
     | JobTimeoutReport
@@ -75,6 +78,8 @@ def manager_command(letter: Letter) -> Command:
         return ObeyGlobalCancel(message=message, identity=identity)
     if isinstance(message, JobStatusQuery):
         return AnswerQuery(message=message, identity=identity)
+    if isinstance(message, JobOrder):
+        return ObeyOrder(message=message, identity=identity)
     assert isinstance(message, JobReportAck), message
     return HearGate(message=message)
 
