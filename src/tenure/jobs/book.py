@@ -121,8 +121,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Maps each queue to the number of its attempts that are in the engine or running."""
         self.uncleaned: dict[str, None] = {}
         """Ended jobs whose messages the leader has not confirmed as revoked."""
-        self.paused: dict[str, None] = {}
-        """Live jobs that somebody paused, in the order of their pauses."""
+        self.paused: dict[str, None] = {}  # live jobs that somebody paused, in the order of their pauses
         self.ended: dict[str, None] = {}
         """Ended jobs that are not archived, in the order of their end."""
         self.expiring: Timers[str] = Timers()
