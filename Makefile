@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-world test test-pythons quick lint format bench corpus soak docs clean core dev servers
+.PHONY: help demo demo-world test test-pythons quick lint format bench corpus soak docs clean core dev servers frameworks
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -13,7 +13,7 @@ demo: core ## Run the main job on the embedded engine, with a crash in the middl
 demo-world: core ## Three datacenters and two gates on this machine: a cut link, a killed gate, a global timeout
 	@$(BIN)/python -m examples.demo world
 
-test: dev servers ## Everything CI runs: format, lint, types, import contracts, all suites on real engines
+test: dev servers frameworks ## Everything CI runs: format, lint, types, import contracts, all suites on real engines
 	@$(BIN)/python tools/run_tests.py
 
 test-pythons: servers ## All suites on Python 3.11, 3.12, 3.13 and 3.14, each in an environment of its own (ONLY="tests/jobs" for some)
@@ -53,6 +53,9 @@ servers:
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.chromium || echo "The browser could not be fetched; the tests say what they skip."
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.client_generator || echo "The generator of clients could not be fetched; the tests say what they skip."
 
+frameworks:
+	@$(PYTHON) tools/bootstrap.py frameworks || echo "The frameworks could not be installed; the tests say what they skip."
+
 clean: ## Remove the environments and everything built or cached
-	rm -rf .venv .servers .docs .peers .pythons .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
+	rm -rf .venv .servers .docs .frameworks .peers .pythons .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Make a virtual environment with what a make target needs, from pinned wheels, and remember that it is done.
 
-    python3 tools/bootstrap.py core|dev|servers|docs [FOLDER]
+    python3 tools/bootstrap.py core|dev|servers|docs|frameworks [FOLDER]
 
 Works with nothing but a Python: `venv` where the interpreter has `ensurepip`, otherwise `virtualenv`, otherwise `uv`,
 both from PyPI. A second run with unchanged requirements touches nothing, so it also works offline.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
-FOLDERS = {"core": ".venv", "dev": ".venv", "servers": ".servers", "docs": ".docs"}
+FOLDERS = {"core": ".venv", "dev": ".venv", "servers": ".servers", "docs": ".docs", "frameworks": ".frameworks"}
 
 
 def main() -> int:

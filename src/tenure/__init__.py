@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from tenure._version import __version__ as __version__
     from tenure.backoff import Retry as Retry
     from tenure.client.async_client import AsyncClient as AsyncClient
     from tenure.client.client import Client as Client
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
+    from tenure.work.middleware import hook as hook
+    from tenure.work.middleware import injected as injected
+    from tenure.work.middleware import middleware as middleware
+    from tenure.work.middleware import resource as resource
     from tenure.work.registry import workflow as workflow
     from tenure.work.step_calls import step as step
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
@@ -47,8 +50,12 @@ __all__ = [
     "current",
     "days",
     "embedded",
+    "hook",
     "hours",
+    "injected",
+    "middleware",
     "minutes",
+    "resource",
     "seconds",
     "step",
     "submit_in",
@@ -97,6 +104,7 @@ def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
 __getattr__ = lazy_names(
     __name__,
     {
+        "_version": "__version__",
         "backoff": "Retry",
         "codec": "Codec",
         "errors": "JobFailed JobsFailed Permanent RetryAfter",
@@ -106,6 +114,7 @@ __getattr__ = lazy_names(
         "client.transactions": "submit_in submit_in_async",
         "client.job": "Job",
         "work.context": "AsyncContext Context current",
+        "work.middleware": "hook injected middleware resource",
         "served_workflow": "Secret",
         "work.registry": "workflow",
         "work.step_calls": "step",

@@ -13,6 +13,7 @@ from tenure.testing import TestDatacenter
 
 DOCS = Path(__file__).parents[2] / "docs"
 MOVING = sorted((DOCS / "moving").glob("*.md"))
+RUN = [*MOVING, DOCS / "middleware.md"]
 
 
 def blocks(page: Path, *, titled: bool) -> list[str]:
@@ -28,7 +29,7 @@ def test_the_tutorial_runs_from_its_first_block_to_its_last() -> None:
         exec(compile(block, f"tutorial.md, block {number + 1}", "exec"), scope)
 
 
-@pytest.mark.parametrize("page", MOVING, ids=[page.stem for page in MOVING])
+@pytest.mark.parametrize("page", RUN, ids=[page.stem for page in RUN])
 def test_code_that_moved_runs_and_gives_what_the_page_says(page: Path) -> None:
     scope: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page, titled=False):

@@ -156,9 +156,15 @@ class Attempt:
         workflow = self._prepared()
         context = Context(self.handle)
 
+        def function(given: dict[str, Any]) -> Any:
+            return workflow.function(context, **self.arguments, **given)
+
         def call() -> Any:
             context.beat()
-            return workflow.function(context, **self.arguments)
+            surroundings = self._registry.surroundings
+            if not surroundings.surrounds(workflow.resources):
+                return function({})
+            return surroundings.run(context, workflow.resources, function)
 
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
             result = self._conclude(lambda: run_with_context(context, call))
@@ -171,10 +177,16 @@ class Attempt:
         context = AsyncContext(self.handle)
         loop = asyncio.get_running_loop()
 
+        async def function(given: dict[str, Any]) -> Any:
+            return await workflow.function(context, **self.arguments, **given)
+
         async def call() -> Any:
             context.beat()
+            surroundings = self._registry.surroundings
             try:
-                return await workflow.function(context, **self.arguments)
+                if not surroundings.surrounds(workflow.resources):
+                    return await function({})
+                return await surroundings.run_async(context, workflow.resources, function)
             except (SystemExit, KeyboardInterrupt) as error:
                 # asyncio lets these two errors end the whole event loop, with every other attempt of this slot.
                 raise _LeftError(error) from error

@@ -223,6 +223,11 @@ class BaseContext:
         return self._handle.occupant.job
 
     @property
+    def workflow(self) -> str:
+        """The name of the workflow that runs."""
+        return self._handle.occupant.workflow
+
+    @property
     def attempt(self) -> int:
         return self._handle.occupant.attempt
 

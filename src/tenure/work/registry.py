@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -24,6 +25,7 @@ from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.served_workflow import ServedWorkflow, version_order
+from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
 from tenure.work.signatures import arguments_of, hints_of
@@ -95,15 +97,21 @@ class Workflow(Generic[P, R]):
         return hints_of(self.function, self.name)
 
     @functools.cached_property
+    def resources(self) -> dict[str, Resource]:
+        """The resources that it asks for, by parameter. They are no arguments of its jobs."""
+        return resources_among(self._hints)
+
+    @functools.cached_property
     def _arguments(self) -> type[msgspec.Struct]:
-        return arguments_of(self.function, self.name, self._hints)
+        return arguments_of(self.function, self.name, self._hints, without=self.resources)
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function's types want them; raises `ArgumentsError` that says which one and why."""
         try:
             found = msgspec.convert(dict(arguments), self._arguments)
         except msgspec.ValidationError as error:
-            wanted = ", ".join(str(p) for p in list(inspect.signature(self.function).parameters.values())[1:])
+            parameters = list(inspect.signature(self.function).parameters.values())[1:]
+            wanted = ", ".join(str(one) for one in parameters if one.name not in self.resources)
             raise ArgumentsError(
                 f"the arguments of {self.name} do not fit: {error}", remedy=f"It takes ({wanted})"
             ) from error
@@ -119,7 +127,9 @@ class Workflow(Generic[P, R]):
     def positional(self) -> tuple[str, ...]:
         """The names of the arguments that may be given without a name, in order."""
         found = list(inspect.signature(self.function).parameters.values())[1:]
-        return tuple(one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD)
+        return tuple(
+            one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD and one.name not in self.resources
+        )
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -283,6 +293,7 @@ class Registry:
 
     def __init__(self, workflows: Iterable[Workflow[..., Any]] = (), codec: Codec | None = None) -> None:
         self.codec = codec
+        self.surroundings = Surroundings()
         self._found: dict[str, dict[str, Workflow[..., Any]]] = {}
         for found in workflows:
             self.add(found)
@@ -291,6 +302,7 @@ class Registry:
     def from_modules(cls, modules: Iterable[types.ModuleType]) -> Registry:
         registry = cls()
         for module in modules:
+            registry.surroundings.gather(module)
             for value in list(vars(module).values()):
                 if isinstance(value, Workflow):
                     registry.add(value)
@@ -315,6 +327,8 @@ class Registry:
                 f"{_place(known.function)} and {_place(found.function)}",
                 remedy="Give one of them another name= or version=",
             )
+        self.surroundings.gather(sys.modules.get(found.function.__module__))
+        self.surroundings.check(found.name, found.resources, is_async=found.is_async)
         versions[found.version] = found
         self.__dict__.pop("served", None)
 

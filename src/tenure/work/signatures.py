@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,8 +32,10 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from error
 
 
-def arguments_of(function: Callable[..., Any], name: str, hints: dict[str, Any]) -> type[msgspec.Struct]:
-    """Returns a struct with one field for each parameter after the context. Raises `ConfigurationError` for what cannot be sent by name."""
+def arguments_of(
+    function: Callable[..., Any], name: str, hints: dict[str, Any], *, without: Container[str] = ()
+) -> type[msgspec.Struct]:
+    """Returns a struct with one field for each parameter after the context, but for those that are no arguments. Raises `ConfigurationError` for what cannot be sent by name."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -42,6 +44,8 @@ def arguments_of(function: Callable[..., Any], name: str, hints: dict[str, Any])
         raise ConfigurationError(f"workflow {name} takes no context", remedy=f"Write: def {name}(ctx, ...)")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in parameters[1:]:
+        if parameter.name in without:
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigurationError(
                 f"parameter {parameter} of workflow {name} cannot be sent by name",

@@ -87,9 +87,8 @@ class InlineSlots:
         self._claim_filter = ClaimFilter(worker, knows=registry.knows)
         self._away = Backoff(random, first_s=0.2, most_s=2.0)  # while the engine does not answer
         self._incarnation, self._records = environment.ids(), itertools.count()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks, self._background = dict[int, asyncio.Task[None]](), set[asyncio.Task[Any]]()
         self._seated: dict[int, SeatedAttempt] = {}  # by seat as the tasks are, until their outcome is settled
-        self._background: set[asyncio.Task[Any]] = set()
         self._brake = WaitBrake()
         self.hold = self._brake.tell
         self._most: int | None = None
@@ -159,8 +158,9 @@ class InlineSlots:
     async def run(self) -> None:
         """Claims and runs work until it is cancelled."""
         logging.getLogger().addHandler(self._attempt_log)
-        if not logging.getLogger(WORKFLOW_LOGGER).level:
-            logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
+        workflow_logger = logging.getLogger(WORKFLOW_LOGGER)
+        workflow_logger.setLevel(workflow_logger.level or logging.INFO)
+        self.registry.surroundings.tell("slot_start")
         watching = asyncio.create_task(self._keeper.keep("watch over the attempts", self._watch))
         self._seat_all()
         try:
@@ -169,6 +169,7 @@ class InlineSlots:
         finally:
             await self._hand_over()
             watching.cancel()
+            await self.registry.surroundings.end()
             logging.getLogger().removeHandler(self._attempt_log)
         for seat in done:
             seat.result()

@@ -103,6 +103,7 @@ class Slot:
         with asyncio.Runner() as runner:
             while (work := self._inbox.get()) is not None:
                 run_steps(self.attempt_steps(work, self.records[0]), self.clock, runner.run)
+            runner.run(self.registry.surroundings.end())
 
     async def serve_async(self) -> None:
         """Runs several attempts at a time, each in a record of its own: async workflows on this event loop, sync ones in threads.
@@ -139,6 +140,7 @@ class Slot:
             await ended.wait()
             while running:
                 await asyncio.wait(running)
+            await self.registry.surroundings.end()
 
     def attempt_steps(self, work: HandOver, index: int) -> Steps[None]:
         """Runs one attempt in a record, from its hand-over to its outcome. What goes wrong on it ends it alone."""
@@ -328,6 +330,7 @@ def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str]) -> None:
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
     slot.processes.keep_present()
+    slot.registry.surroundings.tell("slot_start")
     if slot.settings.concurrency > 1:
         asyncio.run(slot.serve_async())
     else:

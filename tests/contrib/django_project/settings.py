@@ -1,0 +1,19 @@
+"""The settings of a small Django project. The tests name the file of its database, and the managers."""
+
+import os
+
+SECRET_KEY = "for tests"
+USE_TZ = True
+INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "django_tasks", "tenure.contrib.django", "shop"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SHOP_DATABASE"]}}
+TASKS = {
+    "default": {
+        "BACKEND": "tenure.contrib.django.backend.TenureBackend",
+        "QUEUES": ["default", "mail"],
+        "OPTIONS": {"ADDRESSES": os.environ["SHOP_MANAGERS"], "ENGINE": os.environ["SHOP_ENGINE"]},
+    },
+    "in_transaction": {
+        "BACKEND": "tenure.contrib.django.backend.TenureBackend",
+        "OPTIONS": {"ADDRESSES": os.environ["SHOP_MANAGERS"], "DATABASE": "default"},
+    },
+}

@@ -1,0 +1,94 @@
+"""A Django project as people have it, in processes of its own: Django's settings are of one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contrib.conftest import PATHS
+
+from tenure.local.embedded import Embedded
+
+pytest.importorskip("django_tasks", reason="django-tasks is not installed here: make frameworks")
+pytestmark = pytest.mark.slow
+
+PROJECT = Path(__file__).parent / "django_project"
+
+
+@pytest.fixture(scope="module")
+def environment(datacenter: Embedded) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(PROJECT), *PATHS]),
+        "DJANGO_SETTINGS_MODULE": "settings",
+        "SHOP_DATABASE": datacenter.engine_url.removeprefix("sqlite:///"),
+        "SHOP_ENGINE": datacenter.engine_url,
+        "SHOP_MANAGERS": ",".join(datacenter.addresses),
+    }
+
+
+def run(environment: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    log = tmp_path_factory.mktemp("worker") / "worker.log"
+    with log.open("w") as said:
+        command = [sys.executable, "manage.py", "tenure_worker", "--slots", "1"]
+        running = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=said, stderr=said)
+        yield
+        running.terminate()
+        assert running.wait(60) == 0, log.read_text()
+
+
+@pytest.fixture(scope="module")
+def told(environment: dict[str, str], worker: None) -> dict[str, Any]:
+    return dict(json.loads(run(environment, "story.py").splitlines()[-1]))
+
+
+def test_tasks_run_with_their_arguments_their_context_and_their_results(told: dict[str, Any]) -> None:
+    assert told["greeted"] == "Hello Ada!"
+    assert told["reminded"] == {"name": "Ada", "attempt": 1, "id": told["reminder"]}
+    assert told["counted"] == 3
+    assert told["later"] == "READY"
+
+
+def test_a_task_that_raised_has_its_error_and_its_traceback(told: dict[str, Any]) -> None:
+    assert told["failed"]
+    assert told["error"] == "shop.tasks.OutOfStock"
+    assert told["trace"]
+
+
+def test_a_job_exists_when_the_transaction_committed_and_only_then(told: dict[str, Any], datacenter: Embedded) -> None:
+    for kind in ("on commit", "in the transaction"):
+        kept, lost = told[kind]
+        assert lost == "does not exist"
+        assert datacenter.get(kept).wait(60) == "Hello kept"
+    assert datacenter.get(told["workflow"]).wait(60) == "Hello Cy"
+
+
+def test_the_admin_links_to_the_dashboard(told: dict[str, Any], datacenter: Embedded) -> None:
+    assert told["link"] == f'<a href="http://{datacenter.addresses[0]}/#/job/a%20job%2F1">a job/1</a>'
+    assert told["no link"] == "–"
+
+
+def test_every_command_of_tenure_is_a_command_of_the_project(told: dict[str, Any], environment: dict[str, str]) -> None:
+    assert told["reminder"] in run(environment, "manage.py", "tenure", "ps", "--all")
+    assert "shop.tasks.greet" in run(environment, "manage.py", "tenure", "workflows")
