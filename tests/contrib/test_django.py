@@ -63,32 +63,32 @@ def told(environment: dict[str, str], worker: None) -> dict[str, Any]:
     return dict(json.loads(run(environment, "story.py").splitlines()[-1]))
 
 
-def test_tasks_run_with_their_arguments_their_context_and_their_results(told: dict[str, Any]) -> None:
+def test_a_project_calls_tasks_and_gets_results_errors_and_links(
+    told: dict[str, Any], datacenter: Embedded, environment: dict[str, str]
+) -> None:
+    """One test, because each process of pytest that had a part of it would start a datacenter and a worker."""
+    results(told)
+    transactions(told, datacenter)
+    assert told["link"] == f'<a href="http://{datacenter.addresses[0]}/#/job/a%20job%2F1">a job/1</a>'
+    assert told["no link"] == "–"
+    assert "remind" in run(environment, "manage.py", "tenure", "ps", told["reminder"])
+    assert "shop.tasks.greet" in run(environment, "manage.py", "tenure", "workflows")
+
+
+def results(told: dict[str, Any]) -> None:
     assert told["greeted"] == "Hello Ada!"
     assert told["reminded"] == {"name": "Ada", "attempt": 1, "id": told["reminder"]}
     assert told["counted"] == 3
     assert told["later"] == "READY"
-
-
-def test_a_task_that_raised_has_its_error_and_its_traceback(told: dict[str, Any]) -> None:
     assert told["failed"]
     assert told["error"] == "shop.tasks.OutOfStock"
-    assert told["trace"]
+    assert told["trace"], "with the line that raised it"
 
 
-def test_a_job_exists_when_the_transaction_committed_and_only_then(told: dict[str, Any], datacenter: Embedded) -> None:
+def transactions(told: dict[str, Any], datacenter: Embedded) -> None:
+    """A job exists when the transaction committed, and only then."""
     for kind in ("on commit", "in the transaction"):
         kept, lost = told[kind]
         assert lost == "does not exist"
         assert datacenter.get(kept).wait(60) == "Hello kept"
     assert datacenter.get(told["workflow"]).wait(60) == "Hello Cy"
-
-
-def test_the_admin_links_to_the_dashboard(told: dict[str, Any], datacenter: Embedded) -> None:
-    assert told["link"] == f'<a href="http://{datacenter.addresses[0]}/#/job/a%20job%2F1">a job/1</a>'
-    assert told["no link"] == "–"
-
-
-def test_every_command_of_tenure_is_a_command_of_the_project(told: dict[str, Any], environment: dict[str, str]) -> None:
-    assert told["reminder"] in run(environment, "manage.py", "tenure", "ps", "--all")
-    assert "shop.tasks.greet" in run(environment, "manage.py", "tenure", "workflows")

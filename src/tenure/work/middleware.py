@@ -172,6 +172,7 @@ class Surroundings:
         self._held: dict[Resource, Any] = {}
         """Values of resources per slot. An async one is the task that makes it."""
         self._stack = AsyncExitStack()
+        self._begun = False
 
     def gather(self, module: ModuleType | None) -> None:
         """Takes what is marked at the top level of a module; what was taken before keeps its place."""
@@ -282,6 +283,11 @@ class Surroundings:
             except Exception:
                 _logger.exception("Hook %s failed at %s; the work goes on", one.name, moment)
 
+    def begin(self) -> None:
+        """Tells the start of the slot. Call it once the slot serves."""
+        self._begun = True
+        self.tell("slot_start")
+
     async def end(self) -> None:
         """Cleans up the resources of the slot, and tells its end. Call it when no attempt runs any more, on the loop that made them."""
         self._held.clear()
@@ -290,7 +296,8 @@ class Surroundings:
             await stack.aclose()
         except Exception:
             _logger.exception("The clean-up of a slot's resources failed")
-        self.tell("slot_end")
+        if self._begun:
+            self.tell("slot_end")
 
 
 def _all_of(resources: Mapping[str, Resource], above: tuple[Resource, ...] = ()) -> Iterator[Resource]:

@@ -5,7 +5,14 @@ import os
 SECRET_KEY = "for tests"
 USE_TZ = True
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "django_tasks", "tenure.contrib.django", "shop"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SHOP_DATABASE"]}}
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ["SHOP_DATABASE"],
+        # A transaction that reads first and then writes fails at once when somebody wrote in between, and does not wait.
+        "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 60},
+    }
+}
 TASKS = {
     "default": {
         "BACKEND": "tenure.contrib.django.backend.TenureBackend",

@@ -160,7 +160,7 @@ class InlineSlots:
         logging.getLogger().addHandler(self._attempt_log)
         workflow_logger = logging.getLogger(WORKFLOW_LOGGER)
         workflow_logger.setLevel(workflow_logger.level or logging.INFO)
-        self.registry.surroundings.tell("slot_start")
+        self.registry.surroundings.begin()
         watching = asyncio.create_task(self._keeper.keep("watch over the attempts", self._watch))
         self._seat_all()
         try:

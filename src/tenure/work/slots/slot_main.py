@@ -330,7 +330,8 @@ def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str]) -> None:
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
     slot.processes.keep_present()
-    slot.registry.surroundings.tell("slot_start")
+    if slot.records:  # not a spare one, which drains without having served
+        slot.registry.surroundings.begin()
     if slot.settings.concurrency > 1:
         asyncio.run(slot.serve_async())
     else:
