@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from tenure.beat.heartbeat import BeatWatcher, Heartbeat
 from tenure.beat.metrics import LeaseMetrics
-from tenure.engines.contracts import MAX_VISIBILITY_S, Message
+from tenure.engines.contracts import MAX_VISIBILITY_S
 from tenure.errors import LimitError, ReceiptHandleExpiredError
 
 DEFAULT_INTERVAL_S = 60.0
@@ -117,12 +117,23 @@ class ExtensionCounts:
         return self.expired + self.failed
 
 
+class ExtendableMessage(Protocol):
+    """The part of a message that an extender needs. Messages of our engines have it, and so do those of `tenure.contrib`."""
+
+    @property
+    def id(self) -> str: ...
+
+    def extend_visibility(self, seconds: float, /) -> Any: ...
+
+    def lease_left(self, now: float) -> float: ...
+
+
 class LeaseHold:
     """Tells the holder of one attached message whether the message is still its own."""
 
     __slots__ = ("_heartbeat", "_message", "_reason")
 
-    def __init__(self, message: Message[Any, Any] | None, heartbeat: Heartbeat) -> None:
+    def __init__(self, message: ExtendableMessage | None, heartbeat: Heartbeat) -> None:
         self._message = message
         self._heartbeat = heartbeat
         self._reason: str | None = None
@@ -163,7 +174,7 @@ class LeaseExtender:
         config: LeaseExtenderConfig | None = None,
         *,
         kind: str = "message",
-        on_lost: Callable[[Message[Any, Any], str], object] | None = None,
+        on_lost: Callable[[Any, str], object] | None = None,
         metrics: LeaseMetrics | None = None,
         hand_over: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
@@ -191,7 +202,7 @@ class LeaseExtender:
 
     @contextmanager
     def attach(
-        self, msg: Message[Any, Any], heartbeat: Heartbeat, *, lease_s: float | None = None
+        self, msg: ExtendableMessage, heartbeat: Heartbeat, *, lease_s: float | None = None
     ) -> Iterator[LeaseHold]:
         """While attached, a beat renews the lease: the first one at once, then at most one per interval.
 
@@ -224,7 +235,7 @@ class _Attachment:
     """One message while it is attached: the rate limit, the call in flight, and the end of it."""
 
     def __init__(
-        self, extender: LeaseExtender, msg: Message[Any, Any], heartbeat: Heartbeat, lease_s: float | None
+        self, extender: LeaseExtender, msg: ExtendableMessage, heartbeat: Heartbeat, lease_s: float | None
     ) -> None:
         self.hold = LeaseHold(msg, heartbeat)
         self._extender = extender
