@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tenure import Permanent, Retry, RetryAfter, workflow
@@ -25,3 +26,17 @@ def says(ctx: Any, what: str) -> int:
     if ctx.attempt == 1:
         raise RetryAfter(1.5)
     return int(ctx.attempt)
+
+
+@workflow
+def fetch(ctx: Any, rows: int) -> list[int]:
+    return list(range(rows))
+
+
+@workflow(retry=SOON, max_attempts=2)
+def report(ctx: Any, broken: str = "") -> int:
+    """Sums what was fetched, by the name of the workflow and by its function; fails while the file `broken` exists."""
+    if broken and Path(broken).exists():
+        raise ValueError("broken")
+    assert ctx.results["rows"] == ctx.results[fetch]
+    return sum(ctx.results[fetch])

@@ -10,13 +10,14 @@ import pytest
 from tests.process import flows_app as app
 
 from tenure import JobFailed, embedded
+from tenure.jobs import JobSubmission, WorkflowSpec
 from tenure.local.embedded import Embedded
 
 
 @pytest.fixture(scope="module")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder: Path = tmp_path_factory.mktemp("flows")
-    with embedded(folder, workflows=[app.says], slots=2) as running:
+    with embedded(folder, workflows=[app.says, app.fetch, app.report], slots=2) as running:
         yield running
 
 
@@ -34,3 +35,30 @@ def test_a_slot_process_asks_for_a_rest(datacenter: Embedded) -> None:
     begun = time.monotonic()
     assert datacenter.submit(app.says, what="busy").wait(timeout=60) == 2
     assert time.monotonic() - begun >= 1.5
+
+
+def flow(job_id: str, rows: int, broken: Path) -> JobSubmission:
+    return JobSubmission(
+        job_id=job_id,
+        workflows=(
+            WorkflowSpec(name="rows", function="fetch", arguments={"rows": rows}),
+            WorkflowSpec(name="report", arguments={"broken": str(broken)}, after=("rows",)),
+        ),
+    )
+
+
+@pytest.mark.parametrize("rows", [10, 20_000], ids=["small", "in the store"])
+def test_a_result_flows_to_the_next_workflow_and_a_retry_begins_where_the_job_broke(
+    datacenter: Embedded, tmp_path: Path, rows: int
+) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+    job = datacenter.get(datacenter.submit_job(flow(f"flow-{rows}", rows, broken)).job_id)
+    with pytest.raises(JobFailed, match="raised ValueError: broken"):
+        job.wait(timeout=60)
+    broken.unlink()
+    again = job.retry()
+    assert again.wait(timeout=60) == {"rows": list(range(rows)), "report": sum(range(rows))}
+    fetched = next(one for one in again.status().workflows if one.name == "rows")
+    assert (fetched.taken_from, fetched.worker) == (job.id, "")
+    assert f"rows not run again: the results are those of {job.id}" in again.why()

@@ -107,9 +107,17 @@ def _job_table(view: JobView) -> Table:
             str(one.steps),
             _progress_words(one),
             Text(one.worker[:12]),
-            Text(f"waits for {one.waits_for}" if one.waits_for else one.error),
+            Text(f"waits for {one.waits_for}" if one.waits_for else one.error or _flow_words(one)),
         )
     return table
+
+
+def _flow_words(one: WorkflowView) -> str:
+    words = [
+        f"after {', '.join(one.after)}" if one.after else "",
+        f"result of {one.taken_from}" if one.taken_from else "",
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def _progress_words(one: WorkflowView) -> str:

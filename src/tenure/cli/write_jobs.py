@@ -242,11 +242,14 @@ def cancel(job_id: str, filters: dict[str, Any], reason: str, dry_run: bool, as_
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
 @job_filters
 @click.option("--dry-run", is_flag=True, help="With filters: only say which jobs.")
+@click.option("--whole", is_flag=True, help="Run all workflows again, also those that completed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def retry(job_ids: tuple[str, ...], filters: dict[str, Any], dry_run: bool, as_json: bool, where: Where) -> None:
+def retry(
+    job_ids: tuple[str, ...], filters: dict[str, Any], dry_run: bool, whole: bool, as_json: bool, where: Where
+) -> None:
     """Run each ended JOB once more, as a new job that names the old one; or all that fit the filters and ended without completing. Asked
-    again, it is the same new job.
+    again, it is the same new job. It begins where the job broke: workflows that completed are not run again, and keep their results.
 
     \b
     Examples:
@@ -258,9 +261,9 @@ def retry(job_ids: tuple[str, ...], filters: dict[str, Any], dry_run: bool, as_j
     _one_way(bool(job_ids), filters, "retry")
     with where.client() as client:
         if filters:
-            tell_many(client.retry_all(dry_run=dry_run, by=getpass.getuser(), **filters), as_json)
+            tell_many(client.retry_all(dry_run=dry_run, whole=whole, by=getpass.getuser(), **filters), as_json)
             return
-        made = {job_id: client.retry(job_id, by=getpass.getuser()) for job_id in job_ids}
+        made = {job_id: client.retry(job_id, by=getpass.getuser(), whole=whole) for job_id in job_ids}
     if as_json:
         print_json([{"job_id": old, "new_job_id": new} for old, new in made.items()])
     else:

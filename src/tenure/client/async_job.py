@@ -141,9 +141,10 @@ class AsyncJob(Generic[R]):
         """Has what runs go on from its checkpoint on another worker."""
         await self._client.move(self.id, reason, workflow=workflow)
 
-    async def retry(self) -> AsyncJob[R]:
+    async def retry(self, *, whole: bool = False) -> AsyncJob[R]:
         """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
-        return cast("AsyncJob[R]", self._client._handle(await self._client.retry(self.id), self._workflow))
+        again = await self._client.retry(self.id, whole=whole)
+        return cast("AsyncJob[R]", self._client._handle(again, self._workflow))
 
     async def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> AsyncIterator[LogLine]:
         """Yields the lines that one attempt logged, the newest attempt by default; with `follow`, until it can log no more."""

@@ -203,7 +203,9 @@ class AsyncOperatorCalls(ABC):
             if not after:
                 return found
 
-    async def retry_all(self, *, dry_run: bool = False, by: str = "", **filters: Any) -> list[BulkDone]:
+    async def retry_all(
+        self, *, dry_run: bool = False, by: str = "", whole: bool = False, **filters: Any
+    ) -> list[BulkDone]:
         """Retries every ended job that fits the filters. Asked again, they are the same new jobs; completed ones only where `state` says so."""
         rows = [row for row in await self.jobs_that(**filters) if row.state.terminal]
         if not filters.get("state"):
@@ -213,7 +215,7 @@ class AsyncOperatorCalls(ABC):
         done = []
         for row in rows:
             try:
-                made = (await self._expect(Done, RetryJob(job_id=row.job_id, by=by))).job_id
+                made = (await self._expect(Done, RetryJob(job_id=row.job_id, by=by, whole=whole))).job_id
                 done.append(BulkDone(id=row.job_id, outcome="retried", new_job_id=made))
             except NodeRefusedError as error:
                 done.append(BulkDone(id=row.job_id, outcome="refused", reason=error.fact))

@@ -142,9 +142,10 @@ class Job(Generic[R]):
         """Has what runs go on from its checkpoint on another worker."""
         self._client.move(self.id, reason, workflow=workflow)
 
-    def retry(self) -> Job[R]:
+    def retry(self, *, whole: bool = False) -> Job[R]:
         """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
-        return cast("Job[R]", self._client._handle(self._client.retry(self.id), self._workflow))
+        again = self._client.retry(self.id, whole=whole)
+        return cast("Job[R]", self._client._handle(again, self._workflow))
 
     def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> Iterator[LogLine]:
         """Yields the lines that one attempt logged, the newest attempt by default; with `follow`, until it can log no more."""

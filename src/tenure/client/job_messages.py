@@ -102,8 +102,8 @@ def _of_workflow(name: str, one: WorkflowView | ProgressLine) -> dict[str, Any]:
 
 
 def attempts_of(view: JobView) -> int:
-    """Counts the attempts of all workflows. A workflow that waits for another has not been tried yet."""
-    return sum(one.attempt for one in view.workflows if one.state != "waiting")
+    """Counts the attempts of all workflows. One that waits for another has not been tried yet, and one that was taken over not in this job."""
+    return sum(one.attempt for one in view.workflows if one.state != "waiting" and not one.taken_from)
 
 
 def result_of(view: JobView, workflow: ResultDecoder | None) -> Any:
@@ -125,14 +125,14 @@ def _decoded(codec: Codec, view: JobView, one: WorkflowView) -> WorkflowView:
     if one.state is not WorkflowState.COMPLETED or view.results_expired:
         return one
     # A gate calls the workflow DATACENTER/NAME; the worker that encoded its result knows the name only.
-    about = f"result {view.job_id}/{one.name.rpartition('/')[2]}"
+    about = f"result {one.taken_from or view.job_id}/{one.name.rpartition('/')[2]}"
     return msgspec.structs.replace(one, result=opened_value(codec, one.result, about))
 
 
 def decoded_result(codec: Codec | None, reply: ResultView) -> ResultView:
     if codec is None or not reply.ready:
         return reply
-    about = f"result {reply.job_id}/{reply.workflow.rpartition('/')[2]}"
+    about = f"result {reply.taken_from or reply.job_id}/{reply.workflow.rpartition('/')[2]}"
     return msgspec.structs.replace(reply, result=opened_value(codec, reply.result, about))
 
 

@@ -49,6 +49,7 @@
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CodecError                what a codec encoded cannot be decoded here
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
+    │   ├── NoResultError             a workflow that this one comes after has no result, or it comes after no such one
     │   ├── Permanent                 raised by work: another attempt cannot help
     │   ├── RetryAfter                raised by work: try again after so many seconds   (retry)
     │   └── Cancelled                 raised inside a workflow whose time is over
@@ -93,5 +94,6 @@ again can help. Leaves are named for the fact, not for the part that noticed it.
 from __future__ import annotations
 
 # The tree above is the list of names: a second one here would only repeat it.
+from tenure.errors.attempts import *  # noqa: F403
 from tenure.errors.base import *  # noqa: F403
 from tenure.errors.work import *  # noqa: F403

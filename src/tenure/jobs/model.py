@@ -87,6 +87,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The seconds for which results are kept after the job's end. None: for as long as the record of the job."""
     submitted_by: b.Person = ""
     labels: b.Labels = {}
+    retry_of: b.JobIdOrNone = ""  # the ended job that this one repeats. What completed there is not run again
     grace: b.Seconds | None = None
     """The first of the extensions that a job can earn past its deadline; each further one is half as long. None: 30 s. 0: it can earn none."""
 
@@ -200,8 +201,8 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     error: str = ""
     result: Any = None
     result_key: str = ""
-    redelivered: int = 0
-    """The number of times that the engine delivered an attempt again because its worker died without a report."""
+    taken_from: str = ""  # the job whose attempt made the result, where this job repeats that one
+    redelivered: int = 0  # times that the engine delivered an attempt again because its worker died without a report
     mark: int = 0  # names the saved work that the last charge knew (`WorkResult.mark`)
     spent: int | None = None
     """The attempts and redeliveries since the last new saved work, which count against max_attempts. None: all of them, as earlier releases counted."""
@@ -209,8 +210,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     held_on: str = ""  # the name on which the last attempt failed
     failed_on: tuple[int, float] = (0, 0.0)  # those in a row that failed on it and were charged, and when
     stop: AttemptStop | None = None
-    refused: list[tuple[int, int, str]] = []
-    """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
+    refused: list[tuple[int, int, str]] = []  # (attempt, delivery, worker) of each result that was refused, once
 
     @property
     def generation(self) -> int:
@@ -225,8 +225,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     state: JobState = JobState.PENDING
     workflows: dict[str, WorkflowRecord]
     timeout_tracking: TimeoutTrackingState
-    digest: str
-    """Names the submission's contents. It tells a retry from a conflict."""
+    digest: str  # names the submission's contents. It tells a retry from a conflict
     reason: str = ""
     started_at: float = 0.0
     """The time at which the first attempt started. The deadline runs from `timeout_tracking.started_at`."""
@@ -254,8 +253,9 @@ class JobInfo(msgspec.Struct, kw_only=True):
 
     @property
     def attempts(self) -> int:
-        """All attempts of all its workflows. A workflow that waits for another has none yet."""
-        return sum(one.attempt for one in self.workflows.values() if one.state is not WorkflowState.WAITING)
+        """All attempts of all its workflows. A workflow that waits for another has none yet, and one that was taken over none here."""
+        ran = (one for one in self.workflows.values() if one.state is not WorkflowState.WAITING and not one.taken_from)
+        return sum(one.attempt for one in ran)
 
 
 class GateJobTrackingInfo(msgspec.Struct, kw_only=True):

@@ -20,8 +20,10 @@ from tenure.jobs.catalogue import served_key
 from tenure.jobs.endings import left_a_message
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
+from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import stop_words
+from tenure.values import HandedResult
 
 
 class Dispatch(NamedTuple):
@@ -41,6 +43,8 @@ class Dispatch(NamedTuple):
     """The number of times that its message may be started: the rest of `max_attempts`, this attempt included."""
     generation: int
     by_workflow: bool
+    results: dict[str, HandedResult]
+    """The outcomes of the workflows that it comes after."""
 
     @property
     def key(self) -> str:
@@ -145,6 +149,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         max(1, spec.policy.max_attempts - charged(workflow)),
         workflow.generation,
         workflow.by_workflow,
+        {one: handed_result(info, one) for one in spec.after},
     )
 
 

@@ -37,16 +37,17 @@ from tenure.jobs.model import (
     JobInfo,
     JobSubmission,
     TimeoutTrackingState,
-    WorkflowRecord,
     WorkflowSpec,
     wall,
 )
 from tenure.jobs.queues import QueueRecord
+from tenure.jobs.result_flow import first_record
 from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESHOLD_S, JobLimits, JobSettings
 from tenure.jobs.states import (
     WorkflowState,
 )
 from tenure.jobs.timeout import strategy_type
+from tenure.values import HandedResult
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -60,6 +61,8 @@ class SubmitJob(Command, frozen=True, kw_only=True):
     submission: JobSubmission
     lenient: bool = False
     """True for a run of a schedule: what nobody serves waits, and is not refused."""
+    taken: dict[str, HandedResult] = msgspec.field(default_factory=dict)
+    """The results of the finished workflows of the job that this one repeats. Only a manager fills it, from its own records."""
 
 
 class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -73,6 +76,8 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
     """True when its messages go to the mailboxes of their workflows; in an earlier release all workflows of a lane shared one. It is decided
     once for the life of the job, because a key fences in one mailbox only: a leader that sends a message again, not knowing that the last one
     had sent it, must use the same mailbox, also when the catalogue came into force in between."""
+    taken: dict[str, HandedResult] = msgspec.field(default_factory=dict)
+    """The results of workflows that completed in the job which this one repeats: they are not run again."""
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -237,6 +242,10 @@ _EMPTIED: dict[str, Any] = {
 """The fields that may differ where the same job is submitted again. They stand in the digest with their defaults, as in the first release."""
 
 
+_LATER = ("park", "grace", "retry_of")
+"""The fields that came after the first release. `park` says nothing about the work; the others count where they are set."""
+
+
 def digest(submission: JobSubmission) -> str:
     """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor.
 
@@ -246,7 +255,7 @@ def digest(submission: JobSubmission) -> str:
     # A retry may belong to another trace, and is still the same job.
     labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
     contents = {
-        **{name: getattr(submission, name) for name in submission.__struct_fields__ if name not in ("park", "grace")},
+        **{name: getattr(submission, name) for name in submission.__struct_fields__ if name not in _LATER},
         **_EMPTIED,
         "labels": labels,
         "timeout_seconds": None if wall(submission.timeout_seconds) == math.inf else submission.timeout_seconds,
@@ -254,6 +263,7 @@ def digest(submission: JobSubmission) -> str:
         "priority": submission.priority or 0,
         "workflows": [_spec_contents(spec) for spec in submission.workflows],
         **({} if submission.grace is None else {"grace": submission.grace}),
+        **({"retry_of": submission.retry_of} if submission.retry_of else {}),
     }
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
 
@@ -276,7 +286,7 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
     if origins:
         check_ladder(submission)
     # The state holds each workflow twice (in the submission and in its record), and its outcome.
-    budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_bytes(submission))
+    budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_bytes(submission) + encoded_bytes(command.taken))
     submitted = JobSubmitted(
         at=now,
         by=command.by or submission.submitted_by,
@@ -286,6 +296,7 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         digest=contents,
         origins=origins,
         by_workflow=in_force(book),
+        taken=command.taken,
     )
     stone = book.state.tombstones.get(job_id)
     # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
@@ -347,13 +358,15 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     info = JobInfo(
         job=AcceptedJob(submission, event.at),
         workflows={
-            spec.name: WorkflowRecord(spec=spec, by_workflow=event.by_workflow) for spec in submission.workflows
+            spec.name: first_record(spec, event.taken, event.at, by_workflow=event.by_workflow)
+            for spec in submission.workflows
         },
         timeout_tracking=start_tracking(submission, begins),
         digest=event.digest,
         origins=event.origins,
-        waiting_workflows=len(submission.workflows),
-        open_workflows=len(submission.workflows),
+        waiting_workflows=len(submission.workflows) - len(event.taken),
+        open_workflows=len(submission.workflows) - len(event.taken),
+        completed_workflows=len(event.taken),
     )
     book.jobs[event.job_id] = info
     book.job_came(info)
@@ -362,7 +375,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     if submission.idempotency_key:
         book.keys[submission.idempotency_key] = event.job_id
     for workflow in info.workflows.values():
-        if not workflow.spec.after:
+        if workflow.state is WorkflowState.WAITING and event.taken.keys() >= set(workflow.spec.after):
             workflow.not_before = begins
             move(book, info, workflow, WorkflowState.PENDING)
 

@@ -20,6 +20,7 @@ from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.event_text import allowed, seconds, tell
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo
+from tenure.jobs.result_flow import flow_words
 from tenure.jobs.rule_text import RULES
 from tenure.jobs.states import JobState, WorkflowState
 
@@ -101,7 +102,9 @@ def why(book: JobBook, job_id: str) -> Why:
         at=begun,
         after=0.0,
         kind="JobSubmitted",
-        what=f"submitted with {allowed(submission.timeout_seconds)} for: {names}{more}; {authority}" + whose(info),
+        what=f"submitted with {allowed(submission.timeout_seconds)} for: {names}{more}; {authority}"
+        + whose(info)
+        + flow_words(info),
         by=submission.submitted_by,
         rule=Rule.ASKED,
     )

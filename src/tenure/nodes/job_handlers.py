@@ -198,7 +198,7 @@ class JobHandlers(ABC):
     async def _accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | GateDecision | TenureError]:
         """Submits the jobs for which their token's quotas have room."""
         within = scope()
-        refused = {one.job_id: why for one in submissions if (why := self._quotas.take(one, within)) is not None}
+        refused = {one.job_id: why for one in submissions if (why := await self._refusal_of(one, within)) is not None}
         taken = [one for one in submissions if one.job_id not in refused]
         outcomes: Sequence[Decision | GateDecision | TenureError] = ()
         try:
@@ -209,6 +209,12 @@ class JobHandlers(ABC):
                 self._quotas.settle(one, accepted=accepted)
         made = iter(outcomes)
         return [refused.get(one.job_id) or next(made) for one in submissions]
+
+    async def _refusal_of(self, submission: JobSubmission, within: Scope) -> TenureError | None:
+        """Returns why a caller may not submit this. It may not take over results of a job that does not exist for it."""
+        if submission.retry_of and within.scoped and await self._out_of_bounds(submission.retry_of, within) is not None:
+            return UnknownJobError(submission.retry_of)
+        return self._quotas.take(submission, within)
 
     async def _submit(self, request: Submit) -> Reply:
         (outcome,) = await self._accept((request.submission,))
@@ -257,6 +263,7 @@ class JobHandlers(ABC):
             idempotency_key="",
             delay=0.0,
             labels={**submission.labels, RETRY_OF: request.job_id},
+            retry_of="" if request.whole else request.job_id,
             submitted_by=request.by or submission.submitted_by,
         )
         return await self._submit(Submit(submission=again))
@@ -280,6 +287,7 @@ class JobHandlers(ABC):
             ready=done,
             result=one.result,
             error=one.error or ("" if done else view.reason),
+            taken_from=one.taken_from,
         )
 
     async def state_for(self, request: GetEvents) -> tuple[int, Reply | None]:

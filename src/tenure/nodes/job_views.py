@@ -7,7 +7,7 @@ view of a datacenter and replaces what it knows better, so a new field comes thr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -127,6 +127,8 @@ def workflow_view(
         waits_for=waits_for,
         eta=granted.eta(job_id, name, newest.fraction) if granted is not None and newest is not None else None,
         arguments=shown(workflow.spec, secrets(workflow.spec.called)),
+        after=workflow.spec.after,
+        taken_from=workflow.taken_from,
     )
 
 
@@ -173,19 +175,6 @@ def share(job_id: str, name: str, workflow: WorkflowRecord, live: Live | None) -
         return 0.0
     newest = newest_report(job_id, name, workflow, live)
     return (newest.fraction if newest else workflow.fraction) or 0.0
-
-
-def large_results(info: JobInfo) -> list[tuple[str, str]]:
-    """Returns (workflow, key in the store) for each result that is kept in the store and not in the record."""
-    return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
-
-
-def with_results(view: JobView, results: dict[str, Any]) -> JobView:
-    """Returns the view with the results that were fetched from the store."""
-    workflows = tuple(
-        msgspec.structs.replace(one, result=results[one.name]) if one.name in results else one for one in view.workflows
-    )
-    return msgspec.structs.replace(view, workflows=workflows)
 
 
 # A gate's jobs

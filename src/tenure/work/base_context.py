@@ -23,6 +23,7 @@ from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.declared_spells import DeclaredSilence, NamedWait, Tracked
 from tenure.work.delivery import CANCEL_REASONS, CancelCode
+from tenure.work.finished_results import FinishedResults
 
 if TYPE_CHECKING:
     from tenure.jobs.model import JobSubmission
@@ -56,6 +57,7 @@ class BaseContext:
         self._look_at = 0.0
         self._note = ""
         self._children: Children | None = None
+        self._results: FinishedResults | None = None
         self.log = logging.LoggerAdapter(
             logging.getLogger("tenure.workflow"),
             {
@@ -212,6 +214,13 @@ class BaseContext:
         Workflows call `checkpoint`; this is for code below them that runs in a thread.
         """
         self._handle.keep(self._encode_checkpoint(data))
+
+    @property
+    def results(self) -> FinishedResults:
+        """The results of the workflows that this one comes `after`, by name or by function: `ctx.results["fetch"]`."""
+        if self._results is None:
+            self._results = FinishedResults(self._handle)
+        return self._results
 
     @property
     def clock(self) -> Clock:

@@ -20,6 +20,7 @@ from tenure.beat.history import BeatHistory
 from tenure.beat.record import BeatReading, Occupant
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Message, Ticket
+from tenure.values import HandedResult
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
@@ -53,6 +54,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The attempts that the leader still allows for this message. 0 leaves the limit to the workflow."""
     managed: bool = False
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
+    results: dict[str, HandedResult] = {}
+    """The outcomes of the workflows that it comes after, by their names."""
 
 
 class WorkHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +223,10 @@ class WorkDelivery(ABC):
         """Returns the records of the steps that earlier attempts finished."""
 
     @abstractmethod
+    def stored_result(self, name: str) -> bytes | None:
+        """Returns the stored result of a workflow that this one comes after; None where the store has it no more."""
+
+    @abstractmethod
     def courier(self) -> JobCourier:
         """Returns the way to the managers, which submits further jobs and looks after them."""
 
@@ -252,6 +259,9 @@ class EngineDelivery(WorkDelivery):
 
     def steps(self) -> list[bytes]:
         return self._message.steps()
+
+    def stored_result(self, name: str) -> bytes | None:
+        return self._settler.results.get(self.item.results[name].key)
 
     def settle(self, result: WorkResult, retry: Retry) -> str:
         """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""

@@ -30,6 +30,7 @@ from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import EngineWentBackError, KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
+from tenure.values import RESULTS_STORE
 from tenure.work.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
@@ -129,6 +130,7 @@ class Settler:
     def __init__(self, engine: Engine, *, clock: Clock, random: Random, log: NodeLog) -> None:
         self._clock, self._random, self._log = clock, random, log
         self._evidence = engine.store("evidence")
+        self.results = engine.store(RESULTS_STORE)
 
     def until_settled(
         self, settle: Callable[[WorkResult], str], result: WorkResult, lease_until: Callable[[], float]

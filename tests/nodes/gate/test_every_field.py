@@ -24,6 +24,7 @@ from tenure.control.messages.jobs import (
     ListJobs,
     Problem,
     ResultView,
+    RetryJob,
     Submit,
     WorkflowView,
 )
@@ -83,6 +84,7 @@ SUBMISSION: dict[str, Any] = {
     "result_ttl": RESULT_TTL_S,
     "submitted_by": "ann",
     "labels": {"team": "x"},
+    "retry_of": "earlier",
 }
 
 MAY_DIFFER: dict[type[msgspec.Struct], dict[str, str]] = {
@@ -237,11 +239,22 @@ class Walk:
         self.compare(by_gate, by_manager)
         for ours, theirs in zip(by_gate.workflows, by_manager.workflows, strict=True):
             self.compare(ours, theirs)
-        (ours,), (theirs,) = (reply.jobs for reply in self.ask(ListJobs(args=True)))
+        rows = [[one for one in reply.jobs if one.job_id == "whole"] for reply in self.ask(ListJobs(args=True))]
+        (ours,), (theirs,) = rows
         self.compare(ours, theirs)
         for one in by_gate.workflows:
             self.compare(*self.ask(GetResult(job_id="whole", workflow=one.name)))
         assert isinstance(by_gate, JobView)
+        return by_gate
+
+    def retry(self) -> WorkflowView:
+        """Retries the job at the gate. Returns the view of the workflow that completed before, as the gate shows it."""
+        again = self._stage.ask(RetryJob(job_id="whole")).job_id
+        self._stage.until(lambda: self._stage.job(again).workflows)
+        by_gate, by_manager = (reply.workflows[0] for reply in self.ask(GetJob(job_id=again)))
+        self.compare(by_gate, by_manager)
+        self.compare(*self.ask(GetResult(job_id=again, workflow=by_gate.name)))
+        assert isinstance(by_gate, WorkflowView)
         return by_gate
 
 
@@ -270,6 +283,8 @@ def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(nodes: GateWor
     nodes.until(lambda: nodes.job("whole").ended)
     nodes.pass_time(2.0)
     assert walk.look().workflows[0].result == {"frames": 7}
+    taken = walk.retry()
+    assert (taken.taken_from, taken.state, taken.result) == ("whole", "completed", {"frames": 7})
     nodes.pass_time(RESULT_TTL_S)
     expired = walk.look()
     assert expired.results_expired

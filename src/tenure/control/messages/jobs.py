@@ -120,6 +120,10 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """When it will be done at the rate of its fraction, as the leader sees it."""
     arguments: dict[str, Any] = {}
     """For people: secrets are masked, and long values are cut."""
+    after: tuple[str, ...] = ()
+    """The workflows of this job that it comes after. It finds their results in `ctx.results`."""
+    taken_from: str = ""
+    """The job whose attempt made the result, where this job repeats that one; else empty."""
 
 
 class DatacenterJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,6 +326,8 @@ class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
     """True when there is a result; a workflow may well have returned null."""
     result: Any = None
     error: str = ""
+    taken_from: str = ""
+    """The job whose attempt made the result, where this job repeats that one; else empty."""
 
 
 class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
@@ -334,6 +340,8 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     new_job_id: b.JobIdOrNone = ""
     """By default the old one with a number behind it: `encode~2`, `encode~3`."""
     by: b.Person = ""
+    whole: bool = False
+    """True to run all its workflows again, also those that completed in a job that did not."""
 
 
 class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):

@@ -49,7 +49,6 @@ from tenure.jobs.messages import (
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.steering import ObeyOrder
-from tenure.jobs.submission import SubmitJob
 from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.gate_reports import GateReporting
 from tenure.nodes.manager.leader import DatacenterLeader
@@ -101,7 +100,8 @@ class GateHandlers:
             return [], []
         # Unanswered submissions stay owed: the gate sends them again, and says meanwhile that this datacenter accepts none.
         submissions = [one for one in submissions if self._manager.takes(one)]
-        outcomes = await self._commit_each([SubmitJob(by="gate", submission=one) for one in submissions])
+        commands = [await self._manager.jobs.submit_command(one, by="gate") for one in submissions]
+        outcomes = await self._commit_each(commands)
         taken, answers = [], []
         for one, outcome in zip(submissions, outcomes, strict=True):
             if isinstance(outcome, DatacenterFullError):

@@ -49,11 +49,12 @@ from tenure.jobs.why import Why, attempts_to_look_at, utc, why
 from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
-from tenure.nodes.job_views import Live, large_results, manager_view, newest_report, with_results
+from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
-from tenure.nodes.manager.ledger import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
+from tenure.nodes.manager.stored_values import StoredValues, large_results
 from tenure.work.attempt_logs import log_key
 from tenure.work.job_submission import PARENT
 
@@ -83,7 +84,7 @@ class ManagerJobHandlers(JobHandlers):
     def __init__(self, manager: Manager, engine: Engine, calls: Calls, clock: Clock) -> None:
         super().__init__(clock)
         self._manager, self._calls = manager, calls
-        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
 
     @property
@@ -92,9 +93,17 @@ class ManagerJobHandlers(JobHandlers):
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | TenureError]:
         refused = {one.job_id: self._refusal(one) for one in submissions if not self._manager.takes(one)}
-        commands = [SubmitJob(submission=one, by=one.submitted_by) for one in submissions if one.job_id not in refused]
+        commands = [await self.submit_command(one) for one in submissions if one.job_id not in refused]
         outcomes = iter(await self._manager.leadership.commit_all(commands))
         return [refused.get(one.job_id) or next(outcomes) for one in submissions]
+
+    async def submit_command(self, submission: JobSubmission, by: str = "") -> SubmitJob:
+        """Returns the command that submits a job, with the results that it takes over from the job that it repeats; none where that ran elsewhere."""
+        taken = {}
+        if submission.retry_of:
+            info = await self._manager.ledger.read(lambda book: book.jobs.get(submission.retry_of))
+            taken = await self._values.taken(info or await self._archived(submission.retry_of), submission)
+        return SubmitJob(submission=submission, by=by or submission.submitted_by, taken=taken)
 
     def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:
         return NodeUnavailableError(
@@ -158,14 +167,7 @@ class ManagerJobHandlers(JobHandlers):
                 return self._unknown(job_id)
             known = partial(secret_names, self._manager.ledger.book)
             found = manager_view(info, now, secrets=known), large_results(info)
-        return await self._with_results(*found)
-
-    async def _with_results(self, view: JobView, keys: Sequence[tuple[str, str]]) -> JobView:
-        results: dict[str, Any] = {}
-        for name, key in keys:
-            stored = await self._calls.run(self._large.get, key)
-            results[name] = read_record(stored, Any, f"result {key!r}") if stored is not None else None
-        return with_results(view, results) if results else view
+        return await self._values.with_results(*found)
 
     async def why(self, request: AskWhy) -> Reply:
         job_id = request.job_id

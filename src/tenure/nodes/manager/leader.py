@@ -39,6 +39,7 @@ from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.earned_time import chosen_stuck_s
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
@@ -88,6 +89,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
         self.withdrawals = Withdrawals(mandate, self.strikes, self.results, self._mailbox)
+        self._values = StoredValues(self._engine, self._calls)
         self.timers: Timers[str] = Timers()
         """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
@@ -249,9 +251,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         ]
 
     async def _send(self, name: str, orders: list[Dispatch]) -> None:
+        items = [self._item(await self._values.fitted(order)) for order in orders]
         batch = [
-            Outgoing(self._item(order), key=order.key, generation=order.generation, reply_to=RESULTS)
-            for order in orders
+            Outgoing(item, key=order.key, generation=order.generation, reply_to=RESULTS)
+            for item, order in zip(items, orders, strict=True)
         ]
         for order, sent in zip(orders, await self._calls.run(self._mailbox(name).send_many, batch), strict=True):
             if sent.refused:
@@ -271,6 +274,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             excluded=self._excluded(order),
             managed=True,
             trace=self._trace(order.job_id),
+            results=order.results,
         )
 
     def _stuck_s(self, job_id: str) -> float | None:

@@ -24,18 +24,18 @@ from tenure.jobs.budget import max_result_bytes, needs_measuring
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, Evidence
-from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld, results_expire_at
-from tenure.jobs.model import JobInfo
+from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
 from tenure.jobs.outbox import to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import is_paged, keys_of
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import fits_a_snapshot
-from tenure.nodes.job_views import large_results
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
+from tenure.values import result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.stack_text import MAX_PLACE_CHARS
 
@@ -89,8 +89,6 @@ class DatacenterRules:
 
 ARCHIVE = "jobs"
 """The store that keeps the records of jobs that left the book."""
-LARGE_RESULTS = "results"
-LARGE_RESULTS_TTL_S = 7 * 86_400
 FORGET_EVERY_S = 600.0
 ARCHIVING = "archiving it"
 ARCHIVED_AT_ONCE = 100
@@ -103,7 +101,7 @@ class Housekeeping:
     def __init__(self, mandate: JobMandate, strikes: JobStrikes[Decision]) -> None:
         engine = mandate.environment.engine
         self._ledger, self._strikes, self._calls = mandate.ledger, strikes, mandate.environment.calls
-        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, self._calls)
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
@@ -132,30 +130,15 @@ class Housekeeping:
 
     async def _expire(self, job_id: str) -> None:
         info = self._ledger.book.jobs.get(job_id)
-        for _, key in large_results(info) if info is not None else ():
-            await self._calls.run(self._large.delete, key)
+        if info is not None:
+            await self._values.delete_results(info)
         await self._ledger.commit(ExpireResults(by="leader", job_id=job_id))
 
     async def _store_record(self, job_id: str, now: float) -> None:
         info = self._ledger.book.jobs.get(job_id)
         if info is not None:
-            record = await self._without_lasting_results(info, now)
+            record = await self._values.archived(info, now)
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
-
-    async def _without_lasting_results(self, info: JobInfo, now: float) -> JobInfo:
-        """Returns the record to archive. Results that expire move into the store with a time to live, so that the engine itself deletes them."""
-        left = results_expire_at(info) - now
-        if not 0 < left < float("inf"):
-            return info
-        workflows = dict(info.workflows)
-        for name, workflow in info.workflows.items():
-            key = workflow.result_key or f"{info.id}/{name}/{workflow.attempt}"
-            kept = await self._calls.run(self._large.get, key) if workflow.result_key else None
-            if workflow.result_key and kept is None:
-                continue
-            await self._calls.run(self._large.put, key, kept or msgspec.json.encode(workflow.result), ttl=left)
-            workflows[name] = msgspec.structs.replace(workflow, result=None, result_key=key)
-        return msgspec.structs.replace(info, workflows=workflows)
 
 
 RESULTS_WAIT_S = 10.0
@@ -173,7 +156,7 @@ class ResultIntake:
         self._lease_s = mandate.term_s
         """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `take`."""
         self._results: Mailbox[WorkResult, WorkItem] = environment.engine.mailbox(RESULTS, WorkResult, WorkItem)
-        self._large = environment.engine.store(LARGE_RESULTS)
+        self._values = StoredValues(environment.engine, environment.calls)
         self.drained_until = 0.0
         """The engine's time up to which every enqueued result is recorded. A deadline that passed after it must not count yet."""
 
@@ -264,8 +247,8 @@ class ResultIntake:
             len(message.body.result) <= most and fits_a_snapshot(command.result)
         ):
             return command
-        key = f"{command.job_id}/{command.workflow}/{command.attempt}"
-        await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
+        key = result_key(command.job_id, command.workflow, command.attempt)
+        await self._values.keep_result(key, bytes(message.body.result))
         return msgspec.structs.replace(command, result=None, result_key=key)
 
     def _withdrawn(self, message: Result) -> int:

@@ -21,18 +21,25 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence, Message
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
+from tenure.values import HandedResult
 from tenure.work.attempt import unstarted_result
 from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
-from tenure.work.slots.slot_channel import STEP, STEPS, answer_of, call_courier
+from tenure.work.slots.slot_channel import NOTHING_STORED, STEP, STEPS, answer_of, call_courier
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
 
 RawMessage = Message[msgspec.Raw, msgspec.Raw]
 """A delivery whose body and reply the supervisor passes on as they are."""
+
+
+class FollowedWork(msgspec.Struct, frozen=True):
+    """The part of a `WorkItem` that names the results which its slot may read."""
+
+    results: dict[str, HandedResult] = {}
 
 
 class HeldWork:
@@ -131,6 +138,16 @@ class DeliveryCalls:
         self.in_order(
             held, f"{request.kind} of {held.head.workflow}", partial(self._answer, channel, request.ref, call)
         )
+
+    def fetch_result(self, channel: FrameChannel, held: HeldWork, request: SlotRequest) -> None:
+        """Reads the stored result of a workflow that the item comes after, then answers."""
+
+        def call() -> bytes:
+            name = (request.data or b"").decode(errors="replace")
+            handed = msgspec.json.decode(held.message.body, type=FollowedWork).results.get(name)
+            return (handed and handed.key and self._settler.results.get(handed.key)) or NOTHING_STORED
+
+        self.submit(f"a result for {held.head.workflow}", partial(self._answer, channel, request.ref, call))
 
     def ask_managers(self, channel: FrameChannel, request: SlotRequest) -> None:
         """Makes a call to the managers for a workflow, then answers. Some of them wait, so they have threads of their own."""

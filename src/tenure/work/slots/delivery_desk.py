@@ -36,7 +36,7 @@ from tenure.work.slots.frames import (
     WorkFinished,
 )
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_channel import OF_DELIVERY
+from tenure.work.slots.slot_channel import OF_DELIVERY, STORED
 
 _decode_head = msgspec.json.Decoder(WorkHead).decode
 NOT_OURS = "ReceiptHandleExpiredError"
@@ -296,6 +296,8 @@ class DeliveryDesk:
             self._calls.ask_managers(channel, request)
         elif claim is None:
             channel.send(SlotAnswer(request.ref, b"", NOT_OURS, f"claim {request.number} is not this slot's any more"))
+        elif request.kind == STORED:
+            self._calls.fetch_result(channel, claim.held, request)
         else:
             self._calls.keep(channel, claim.held, request)
 

@@ -28,7 +28,11 @@ KEEP = "keep"
 """The request to start a delivery, so that the engine counts it, and to save a checkpoint, if there is one."""
 STEP, STEPS = "step", "steps"
 """The requests to record a finished step, and to read those that are recorded."""
-OF_DELIVERY = frozenset({KEEP, STEP, STEPS})
+STORED = "stored"
+"""The request for the stored result of a workflow that the item comes after. Its data is that workflow's name, so no slot can ask for other keys."""
+NOTHING_STORED = b""
+"""The answer where the store has it no more. No result is empty: the shortest JSON has a byte."""
+OF_DELIVERY = frozenset({KEEP, STEP, STEPS, STORED})
 """Requests about the delivery itself. All others are for the managers."""
 _decode_item = msgspec.json.Decoder(WorkItem).decode
 _encode_result = msgspec.json.Encoder().encode
@@ -90,6 +94,9 @@ class ChannelDelivery(WorkDelivery):
 
     def steps(self) -> list[bytes]:
         return msgspec.msgpack.decode(self._channel.ask(self.number, STEPS, None), type=list[bytes])
+
+    def stored_result(self, name: str) -> bytes | None:
+        return self._channel.ask(self.number, STORED, name.encode()) or None
 
     def courier(self) -> JobCourier:
         return ChannelCourier(self._channel, self.number)

@@ -3,6 +3,7 @@ import { cancelJob, retryJob } from "../acts.js";
 import { read } from "../api.js";
 import { Asking, page } from "../asking.js";
 import { Command, Freshness, Problem, Progress, Section, Since, State, TERMINAL, Waiting } from "../parts.js";
+import { Flow } from "../flow.js";
 import { route, to } from "../route.js";
 import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
@@ -29,6 +30,7 @@ export const Job = page(
       <${Head} job=${found} />
       <${Answer} why=${why.answer.value?.why} job=${found} />
       <${Section} title=${found.workflows.length === 1 ? "Its workflow" : `Its ${count(found.workflows.length)} workflows`}>
+        <${Flow} workflows=${found.workflows} />
         ${found.workflows.map((one) => html`<${Workflow} key=${one.name} one=${one} job=${found} />`)}
       <//>
       <div class="columns">
@@ -100,7 +102,7 @@ function Workflow({ one, job }) {
     <div class="line">
       <strong>${one.name}</strong>${one.function !== one.name ? html`<span class="quiet">${one.function}</span>` : null}
       <${State} state=${one.state} /> <${Progress} fraction=${one.fraction} steps=${one.steps} ended=${ended} />
-      <span class="quiet">attempt ${one.attempt} of ${one.max_attempts}</span>
+      <span class="quiet">${one.taken_from ? html`not run again: its result is that of <a href=${to("job", [one.taken_from])}>${one.taken_from}</a>` : `attempt ${one.attempt} of ${one.max_attempts}`}</span>
       ${one.eta && html`<span class="quiet" title="When it is done, by the rate of its progress and by earlier runs: the estimate, and its band">eta ${span(one.eta.left_s)} (${span(one.eta.soonest_s)} to ${one.eta.latest_s === null ? "open" : span(one.eta.latest_s)})</span>`}
       ${one.worker && html`<span class="quiet">${one.state === "running" ? "on" : "last on"} <a href=${to("workers", [one.worker])}>${one.worker}</a></span>`}
       ${one.started_at && !ended ? html`<span class="quiet">for <${Since} at=${one.started_at} full /></span>` : null}

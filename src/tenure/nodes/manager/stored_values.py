@@ -1,0 +1,133 @@
+"""The part of a leader that keeps values in the engine's store: results that are too large for the journal, for as long as somebody may ask for them.
+
+A result is under `JOB/WORKFLOW/ATTEMPT`. While its job lives it has a year, because a workflow may come after it months later; when the job is
+archived, it has a week, or what is left of the job's `result_ttl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.control.messages.jobs import JobView
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.jobs.endings import results_expire_at
+from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.outbox import Dispatch
+from tenure.jobs.result_flow import handed_result
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.job_handlers import read_record
+from tenure.values import MAX_INLINE_BYTES, RESULTS_STORE, HandedResult, result_key
+
+LIVE_TTL_S = 366 * 86_400.0
+"""The seconds for which the store keeps a result of a live job. They bound what a leader or a worker that died in between leaves behind."""
+ENDED_TTL_S = 7 * 86_400.0
+_encode = msgspec.json.encode
+
+
+class StoredValues:
+    """Reads and writes the values. Every step is safe to repeat."""
+
+    def __init__(self, engine: Engine, calls: Calls) -> None:
+        self._calls, self._results = calls, engine.store(RESULTS_STORE)
+
+    async def keep_result(self, key: str, result: bytes) -> None:
+        """Keeps the result of a live job."""
+        await self._calls.run(self._results.put, key, result, ttl=LIVE_TTL_S)
+
+    async def with_results(self, view: JobView, keys: Sequence[tuple[str, str]]) -> JobView:
+        """Returns the view with the results that are in the store."""
+        found: dict[str, Any] = {}
+        for name, key in keys:
+            stored = await self._calls.run(self._results.get, key)
+            found[name] = read_record(stored, Any, f"result {key!r}") if stored is not None else None
+        workflows = (
+            msgspec.structs.replace(one, result=found[one.name]) if one.name in found else one for one in view.workflows
+        )
+        return msgspec.structs.replace(view, workflows=tuple(workflows)) if found else view
+
+    async def delete_results(self, info: JobInfo) -> None:
+        for _, key in large_results(info):
+            await self._calls.run(self._results.delete, key)
+
+    async def archived(self, info: JobInfo, now: float) -> JobInfo:
+        """Returns the record to archive. Its stored results get the time that is left to them, so that the engine itself deletes them.
+
+        Where the submission limits the time of its results, those in the record move into the store, too.
+        """
+        left = results_expire_at(info) - now
+        limited = 0 < left < float("inf")
+        workflows = dict(info.workflows)
+        for name, one in info.workflows.items():
+            key = one.result_key or result_key(info.id, name, one.attempt)
+            kept = await self._calls.run(self._results.get, key) if one.result_key else None
+            if kept is None and (one.result_key or not limited):
+                continue
+            ttl = min(left, ENDED_TTL_S) if one.result_key else left
+            await self._calls.run(self._results.put, key, kept or _encode(one.result), ttl=max(ttl, 1.0))
+            workflows[name] = msgspec.structs.replace(one, result=None, result_key=key)
+        return msgspec.structs.replace(info, workflows=workflows)
+
+    async def fitted(self, order: Dispatch) -> Dispatch:
+        """Returns the order with results that fit into one message. Those of the journal go into the store first where they are too many."""
+        return order._replace(results=await self._fitted(order.results)) if order.results else order
+
+    async def taken(self, info: JobInfo | None, submission: JobSubmission) -> dict[str, HandedResult]:
+        """Returns the results that a job takes over from the ended one that it repeats: those of its finished workflows, if they are the same work.
+
+        Stored ones are copied, so that neither job loses a result with the other.
+        """
+        specs = {spec.name: spec for spec in submission.workflows}
+        if info is None or not info.state.terminal or info.results_expired:
+            return {}
+        found = {
+            name: handed_result(info, name)
+            for name, one in info.workflows.items()
+            if one.state is WorkflowState.COMPLETED and _same_work(one.spec, specs.get(name))
+        }
+        copied = {name: await self._copied(one, submission.job_id, name) for name, one in found.items()}
+        kept = {name: one for name, one in copied.items() if one is not None}
+        while stale := [name for name in kept if not kept.keys() >= set(specs[name].after)]:
+            for name in stale:  # it comes after one that runs again, and gets another result than before
+                del kept[name]
+        # A job in which everything completed is run again as a whole.
+        return await self._fitted(kept, submission.job_id) if len(kept) < len(specs) else {}
+
+    async def _copied(self, one: HandedResult, job_id: str, name: str) -> HandedResult | None:
+        if not one.key:
+            return one
+        kept = await self._calls.run(self._results.get, one.key)
+        if kept is None:
+            return None  # its time is over: the workflow runs again
+        key = result_key(job_id, name, one.attempt)
+        await self.keep_result(key, kept)
+        return msgspec.structs.replace(one, key=key)
+
+    async def _fitted(self, results: dict[str, HandedResult], job_id: str = "") -> dict[str, HandedResult]:
+        if sum(len(_encode(one.result)) for one in results.values()) <= MAX_INLINE_BYTES:
+            return results
+        return {name: await self._by_key(name, one, job_id) for name, one in results.items()}
+
+    async def _by_key(self, name: str, one: HandedResult, job_id: str) -> HandedResult:
+        if one.key or one.error:
+            return one
+        key = result_key(job_id or one.job_id, name, one.attempt)
+        await self.keep_result(key, _encode(one.result))
+        return msgspec.structs.replace(one, result=None, key=key)
+
+
+def large_results(info: JobInfo) -> list[tuple[str, str]]:
+    """Returns (workflow, key in the store) for each result that is kept in the store and not in the record."""
+    return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
+
+
+def _same_work(one: Any, other: Any) -> bool:
+    return other is not None and (one.called, one.arguments, one.version, one.after) == (
+        other.called,
+        other.arguments,
+        other.version,
+        other.after,
+    )

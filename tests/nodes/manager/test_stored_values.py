@@ -1,0 +1,33 @@
+"""How long the engine's store keeps results: while their job lives, and after it was archived."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.jobs.desk import Desk, spec
+
+from tenure.clock import ManualClock
+from tenure.engines.aio import calls_for
+from tenure.engines.memory import MemoryEngine
+from tenure.nodes.manager.stored_values import StoredValues
+
+DAY_S = 86_400.0
+
+
+def test_a_result_of_a_live_job_is_kept_for_months_and_that_of_an_archived_one_for_a_week() -> None:
+    clock = ManualClock()
+    engine = MemoryEngine(clock)
+    values, store = StoredValues(engine, calls_for(engine)), engine.store("results")
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b", after=("a",)))
+    asyncio.run(values.keep_result("j/a/1", b"[1]"))
+    desk.run(workflow="a")
+    desk.result(workflow="a", result_key="j/a/1")
+    clock.advance(300 * DAY_S)
+    assert store.get("j/a/1") == b"[1]"
+    record = asyncio.run(values.archived(desk.book.job("j"), desk.at))
+    assert record.workflows["a"].result_key == "j/a/1"
+    clock.advance(6 * DAY_S)
+    assert store.get("j/a/1") == b"[1]"
+    clock.advance(2 * DAY_S)
+    assert store.get("j/a/1") is None
