@@ -181,6 +181,31 @@ def test_a_gate_without_reports_declares_the_deadline_after_two_report_intervals
     assert both.gate.tracker.next_due("j") == pytest.approx(130.0)
 
 
+def test_a_report_of_a_new_leader_that_still_waits_for_its_workers_does_not_close_the_deadline() -> None:
+    """Its workers had nobody to ask. The report that it sends when it takes over is younger than the deadline, and tells nothing of it."""
+    both = Both("dc-a", timeout=100.0).start()
+    desk, tracker = both.desks["dc-a"], both.gate.tracker
+    both.at(101.0)
+    desk.elect("m2")
+
+    def report() -> None:
+        message = desk.report()
+        both.report("dc-a")
+        tracker.heard_report(message, both.gate.at)
+
+    both.at(102.0)
+    report()
+    assert both.check().outcome is Outcome.NOTHING
+    earn(desk, 1)
+    report()
+    assert tracker.deadline(both.info) == 130.0
+    # Where nothing is asked for, its own timeout says so.
+    both.at(131.0)
+    desk.check()
+    assert both.hear(desk.report()).outcome is Outcome.ACCEPTED
+    assert both.check().rule is Rule.OVERALL_TIMEOUT
+
+
 def test_a_gate_counts_no_more_than_one_job_can_earn_whatever_a_datacenter_reports() -> None:
     both = Both(timeout=600.0).start()
     report = both.desks["dc-a"].report()

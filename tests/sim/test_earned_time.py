@@ -16,7 +16,7 @@ from tenure.control.messages.jobs import AskWhy, Done, GetJob, JobView, Submit, 
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import AttemptReport
 from tenure.errors import NodeUnavailableError
-from tenure.jobs import deadlines, extensions, timeout
+from tenure.jobs import deadlines, extensions, gate_exchange, timeout
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import GateSettings, JobSettings
@@ -172,11 +172,17 @@ def crash_leader(nodes: GateWorld, where: str) -> None:
         nodes.world.nodes[leads.address].crash()
 
 
-@pytest.mark.parametrize(("submitted_to", "after_s"), [("manager", 52.0), ("gate", 52.0), ("manager", 75.0)])
+@pytest.mark.parametrize(
+    ("submitted_to", "after_s"), [("manager", 52.0), ("gate", 52.0), ("gate", 50.0), ("manager", 75.0)]
+)
 def test_a_change_of_leaders_neither_costs_a_job_its_grants_nor_gives_it_more(
     submitted_to: str, after_s: float
 ) -> None:
     """The leader dies as the deadline comes near, so that it passes while nobody leads, or between two grants."""
+    outlives_its_leader(submitted_to, after_s)
+
+
+def outlives_its_leader(submitted_to: str, after_s: float) -> None:
     with world(managers=2) as nodes:
         begun = submit(nodes, submitted_to)
         nodes.pass_time(begun + after_s - nodes.world.now)
@@ -255,7 +261,13 @@ def only_gives_up_at_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "ends_at", lambda info: info.timeout_tracking.started_at + TIMEOUT_S)
 
 
+def reporting_as_if_nothing_could_be_earned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first report of a new leader closes the deadline, before its workers could ask."""
+    monkeypatch.setattr(gate_exchange, "may_earn", lambda info, now: False)
+
+
 MUTANTS = {
+    reporting_as_if_nothing_could_be_earned: lambda: outlives_its_leader("gate", 50.0),
     keeping_grants_for_the_next_report: lambda: earns_all_of_it("gate"),
     taking_beats_for_progress: lambda: stands_still("manager"),
     never_near: lambda: earns_all_of_it("manager"),

@@ -117,6 +117,13 @@ def ends_at(info: JobInfo) -> float:
     return due
 
 
+def may_earn(info: JobInfo, now: float) -> bool:
+    """Returns True while workers may be granted time past a deadline that is near, or that a new leader does not act on yet."""
+    if not info.running_workflows or not next_grant(info):
+        return False
+    return deadline(info.timeout_tracking) - near_s(info) <= now <= ends_at(info)
+
+
 def progress_since(tracking: TimeoutTrackingState, progress_at: float = 0.0) -> float:
     """Returns where the stuck clock starts: the newest progress, but not before the present leader took over."""
     return max(tracking.last_progress_at, tracking.resumed_at, progress_at)

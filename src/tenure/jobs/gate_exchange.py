@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs import budget
+from tenure.jobs.deadlines import may_earn
 from tenure.jobs.decisions import (
     NO_TOKEN,
     Command,
@@ -346,6 +347,7 @@ def progress_report(
         steered=tracking.steered,
         paused=tracking.pause is not None,
         paused_s=tracking.paused_s,
+        may_earn=may_earn(info, now),
     )
 
 

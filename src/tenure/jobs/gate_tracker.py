@@ -16,6 +16,7 @@ from tenure.jobs.deadlines import NEVER, job_bound
 from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.gate_jobs import GateJobAccepted
+from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.model import ArchivedJob, GateJobTrackingInfo, Tombstone, wall
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
@@ -51,7 +52,7 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         self.fresh: dict[tuple[str, str], float] = {}
         """Maps (job, datacenter) to the time at which the gate last heard of progress. It may be newer than the journaled time."""
         self.heard: dict[tuple[str, str], float] = {}
-        """Maps (job, datacenter) to the time at which the gate last heard a report. It dies with the gate's term, too."""
+        """Maps (job, datacenter) to the time of the last report that told all about the deadline there. It dies with the gate's term, too."""
         self.ended: dict[str, None] = {job_id: None for job_id, info in self.jobs.items() if info.state.terminal}
         self._ending = sum(info.standing == "ending" for info in self.jobs.values())
         self._ended_as: Counter[str] = Counter(self.jobs[job_id].standing for job_id in self.ended)
@@ -74,6 +75,11 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         """Returns the tracker that `snapshot` was taken of."""
         state = read_snapshot(_state_decoder, snapshot, "a gate's jobs")
         return cls(settings, state)
+
+    def heard_report(self, report: JobProgressReport, now: float) -> None:
+        """Notes that a datacenter reported. One that may still grant time past the deadline has not told all: its next report will."""
+        if not report.may_earn:
+            self.heard[(report.job_id, report.datacenter)] = now
 
     def heard_progress(self, job_id: str, datacenter: str, now: float) -> None:
         """Notes that a report showed progress. The shell calls it for every such report that `decide_gate` did not refuse."""

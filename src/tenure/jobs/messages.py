@@ -61,6 +61,8 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     paused: bool = False
     paused_s: b.ElapsedSeconds = 0.0
     """The seconds of all pauses that are over. A gate that lost its journal rebuilds the job from these, too."""
+    may_earn: bool = False
+    """True while the job's deadline is near here, or has passed and a new leader still waits for requests: the next report tells how that ended."""
 
 
 class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):

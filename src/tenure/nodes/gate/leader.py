@@ -157,7 +157,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         self.reported_counts.heard(report)
         if report.job_id not in tracker.jobs:
             return
-        tracker.heard[(report.job_id, report.datacenter)] = now
+        tracker.heard_report(report, now)
         if progressed(report):
             tracker.heard_progress(report.job_id, report.datacenter, now)
         if progressed(report) or now > tracker.deadline(tracker.jobs[report.job_id]):
