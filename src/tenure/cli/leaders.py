@@ -22,6 +22,7 @@ from tenure.logs import NodeLog, node_log
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, parse_datacenters, serve_gate
 from tenure.nodes.gossip_pool import PoolSettings
+from tenure.nodes.hooks import read_hooks
 from tenure.nodes.manager.serving import ManagerSettings, serve
 from tenure.service_manager import ServiceManager
 
@@ -88,8 +89,10 @@ def _manager_settings(
     state_budget: float,
     stuck: float | None,
     healthcheck: float,
+    hooks: str,
 ) -> ManagerSettings:
     return ManagerSettings(
+        hooks=read_hooks(hooks) if hooks else (),
         engine_url=url,
         name=name or _process_name(),
         host=front.security.host,
@@ -146,6 +149,12 @@ def _process_name() -> str:
 )
 @click.option(
     "--healthcheck", default=30.0, show_default=True, help="Seconds without proof before a worker is suspect."
+)
+@click.option(
+    "--hooks",
+    default="",
+    metavar="FILE",
+    help="Whom to tell of alarms and ends of jobs: addresses and commands, as TOML or JSON.",
 )
 @log_format_option
 @gossip_options

@@ -26,6 +26,7 @@ from tenure.jobs import JobSettings, JobSubmission
 from tenure.jobs.messages import JobProgressReport, JobReportAck
 from tenure.jobs.model import WorkflowSpec
 from tenure.logs import log_to
+from tenure.nodes.hooks import Hooks
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.serving import ManagerMetrics
@@ -54,6 +55,7 @@ class ManagerGroup:
         metrics: ManagerMetrics | None = None,
         setup: dict[str, Any] | None = None,
         calls: Calls | None = None,
+        hooks: Hooks | None = None,
         **settings: Any,
     ) -> Manager:
         """Returns a manager that does not run yet. `settings` are those of its jobs."""
@@ -67,7 +69,7 @@ class ManagerGroup:
         )
         jobs = JobSettings(**settings) if settings else None
         given = ManagerSetup(jobs=jobs, **(setup or {}))
-        return Manager(name, f"{name}:8470", environment, given, gates=gates, metrics=metrics)
+        return Manager(name, f"{name}:8470", environment, given, gates=gates, metrics=metrics, hooks=hooks)
 
     def manager(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> JobLeadership:
         """Starts the leadership of a manager, and nothing else of it."""

@@ -39,11 +39,13 @@ from tenure.jobs.messages import Identity
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.shown_arguments import masked_event
 from tenure.nodes.fleet.member import FleetSettings, PoolView, WorkerStanding, crew
+from tenure.nodes.hooks import Hooks
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.manager.format_raise import FormatRaise
 from tenure.nodes.manager.gate_handlers import GateHandlers
+from tenure.nodes.manager.hook_notices import HookNotices
 from tenure.nodes.manager.job_handlers import ChildJobs, JobTraces, ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
@@ -91,6 +93,7 @@ class Manager:
         pool: PoolView | None = None,
         metrics: ManagerMetrics | None = None,
         tokens: Handlers | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """`address`: where workers, gates and clients reach it. `gates` asks the gates of this datacenter; None for one that has none."""
         setup = setup or ManagerSetup()
@@ -112,12 +115,14 @@ class Manager:
         )
         self.now = self.leadership.time.now
         """Returns the engine's time."""
+        self._hook_notices = HookNotices(hooks or Hooks(()), setup.datacenter, name)
         self.observer = Observer(
             self.leadership,
             clock=clock,
             log=log,
             crew=lambda mailbox: crew(self.standings(), mailbox, self.ledger.book.state.drained),
             metrics=metrics,
+            on_alarm=self._hook_notices.alarm,
         )
         self.events = EventFeed(
             engine.journal(JOURNAL),
@@ -162,6 +167,8 @@ class Manager:
     def _new_leader(self, mandate: JobMandate) -> DatacenterLeader:
         self._flow = flow = DispatchFlow(mandate.environment.clock)
         parts = [ChildJobs, JobTraces, self.observer.lead, lambda leader: flow]
+        if self._hook_notices.wanted:
+            parts.append(self._hook_notices.lead)
         if self._gates is not None:
             parts.append(self._gates.reporting)
         if self._setup.raise_format is not False:

@@ -71,9 +71,11 @@ class Observer:
         crew: Callable[[str], Crew] = lambda mailbox: Crew(),
         metrics: ManagerMetrics | None = None,
         stranded_after_s: float = STRANDED_AFTER_S,
+        on_alarm: Callable[[Alarm, float, bool], None] = lambda alarm, since, over: None,
     ) -> None:
+        """`on_alarm` hears of each alarm that began or is over, and since when it stood."""
         self._leadership, self._clock, self._log, self._crew = leadership, clock, log, crew
-        self._metrics, self._stranded_after_s = metrics, stranded_after_s
+        self._metrics, self._stranded_after_s, self._on_alarm = metrics, stranded_after_s, on_alarm
         self._standing: dict[tuple[str, str], Alarm] = {}
         self._since: dict[tuple[str, str], float] = {}
         self.pulse = PulseCounter()
@@ -101,9 +103,11 @@ class Observer:
         for key, alarm in found.items():
             if key not in self._standing:
                 self._log.error(f"ALARM {alarm.kind}: {alarm}")
+                self._on_alarm(alarm, self._time(), False)
         for key, alarm in self._standing.items():
             if key not in found:
                 self._log.info(f"alarm over: {alarm.kind} ({alarm.subject})")
+                self._on_alarm(alarm, self._since[key], True)
         self._standing = found
         self._since = {key: self._since.get(key) or self._time() for key in found}
         if self._leadership.leader is not None:

@@ -42,6 +42,8 @@ from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
 from tenure.nodes.fleet.member import HEALTHCHECK_S, FleetSettings, verdicts
 from tenure.nodes.gossip_pool import TELL_EVERY_S, EngineSeeds, Pool, PoolSettings, pooled
+from tenure.nodes.hook_delivery import hooked
+from tenure.nodes.hooks import HookSettings, check_hook
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.operator_handlers import Presence, oldest_s
 from tenure.nodes.node_process import (
@@ -196,6 +198,8 @@ class ManagerSettings(NodeSettings):
     """The seconds for which a finished job stays in memory and in lists; fewer when its room is needed."""
     state_budget: int = MAX_STATE_BUDGET
     """The bytes of state at which the leader refuses new jobs."""
+    hooks: Sequence[HookSettings] = ()
+    """Whom it tells of alarms and of ends of jobs."""
 
     def __post_init__(self) -> None:
         NodeSettings.__post_init__(self)  # `super()` does not find the class that `slots` makes anew
@@ -206,6 +210,8 @@ class ManagerSettings(NodeSettings):
         check(self.datacenter, DatacenterName, field="datacenter")
         for address in self.gates:
             parse_address(address)
+        for hook in self.hooks:
+            check_hook(hook)
 
     @property
     def setup(self) -> ManagerSetup:
@@ -235,6 +241,7 @@ async def serve(
     async with (
         node_process(settings, about, metrics, kind="node", clock=clock, log=log, stop=stop) as process,
         _pooled(settings, process, clock, log) as pool,
+        hooked(settings.hooks, process.environment) as hooks,
     ):
         environment, address, started = process.environment, process.address, clock.wall()
         manager = Manager(
@@ -246,6 +253,7 @@ async def serve(
             pool=pool,
             metrics=metrics.manager,
             tokens=process.tokens.handlers,
+            hooks=hooks,
         )
         metrics.watch(manager)
         presence = Presence(
@@ -256,9 +264,8 @@ async def serve(
             now=manager.now,
             gossip=format_address(pool.node.address) if pool is not None else "",
         )
-        loops = {"manager": manager.run, "presence": presence.run, "tokens": process.tokens.run}
-        if pool is not None:
-            loops["pool"] = partial(_tell_pool, manager, pool, clock)
+        loops = {"manager": manager.run, "presence": presence.run, "tokens": process.tokens.run, **hooks.loops()}
+        loops |= {"pool": partial(_tell_pool, manager, pool, clock)} if pool is not None else {}
         life = partial(manager.leadership.keeper.keep_all, loops)
         await process.run(answering(manager, Following(manager, process.caller)), life, stop, on_ready)
 

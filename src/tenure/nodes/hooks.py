@@ -1,0 +1,204 @@
+"""Tells others of alarms and of ends of jobs: by a signed request to a configured address, or by a configured command (decision 0451).
+
+A leader only puts a notice into the queue of each hook, which is bounded and never waited for. A loop of its own delivers them in their order, tries
+again with pauses, and gives a notice up after `MOST_TRIES`. Notices are best effort: the journal is what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tenure import bounds as b
+from tenure.backoff import Backoff
+from tenure.bound_checks import check
+from tenure.clock import Clock
+from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.logs import NodeLog
+from tenure.nodes.loop_keeper import Loop
+from tenure.randomness import Random
+
+MOST_WAITING = 1_000
+"""Notices that wait for one hook. The oldest makes way for the newest: whoever was away wants to know what is wrong now."""
+MOST_TRIES = 8
+FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0
+LEAST_SECRET_BYTES = 16
+SIGNATURE = "X-Tenure-Signature"
+
+
+class HookEvent(StrEnum):
+    """Names the things that a hook may be told of."""
+
+    ALARM = "alarm"
+    ALARM_OVER = "alarm_over"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+BAD_NEWS = (HookEvent.ALARM, HookEvent.ALARM_OVER, HookEvent.FAILED, HookEvent.TIMED_OUT)
+
+
+class HookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the file of hooks: an address, or a command."""
+
+    url: b.AnyNameOrNone = ""
+    command: Annotated[tuple[str, ...], b.items(0, 100)] = ()
+    """The program and its arguments, without a shell. It gets the notice as JSON on its standard input."""
+    secret_file: str = ""
+    """Holds the key with which requests are signed. An address needs one."""
+    on: Annotated[tuple[HookEvent, ...], b.items(1, 10)] = BAD_NEWS
+    queues: Annotated[tuple[b.QueueName, ...], b.items(0, 100)] = ()
+    """Jobs of these queues only; alarms are told in any case."""
+    timeout_s: b.PositiveSeconds = 10.0
+
+    @property
+    def goal(self) -> str:
+        return self.url or self.command[0]
+
+
+class HookFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    hooks: Annotated[tuple[HookSettings, ...], b.items(0, 20)] = ()
+
+
+class HookNotice(NamedTuple):
+    """One thing to tell. `content` makes the rest of it when it is first sent, so that the leader need not."""
+
+    id: str
+    """Names the thing, whoever tells it: receivers drop an id that they know."""
+    event: HookEvent
+    at: float
+    content: Callable[[], Mapping[str, Any]]
+    queue: str | None = None
+    """The queue of the job; None for an alarm."""
+
+
+Deliver = Callable[[HookSettings, bytes, Mapping[str, str]], Awaitable[None]]
+"""Delivers one notice. Raises `NodeUnavailableError`."""
+
+
+def read_hooks(path: str) -> tuple[HookSettings, ...]:
+    """Returns the hooks of a file, TOML or JSON. Raises `ConfigurationError` for one that cannot work."""
+    try:
+        data = Path(path).read_bytes()
+        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
+        found = decode(data, type=HookFile)
+        check(found)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"the file of hooks {path!r} cannot be read: {error}", remedy='Write [[hooks]] with url="https://..."'
+        ) from error
+    for one in found.hooks:
+        check_hook(one)
+    return found.hooks
+
+
+def check_hook(hook: HookSettings) -> None:
+    if bool(hook.url) == bool(hook.command):
+        raise ConfigurationError("a hook has either a url or a command", remedy="Give one of the two")
+    if hook.command:
+        return
+    parts = urlsplit(hook.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise ConfigurationError(
+            f"the hook's url {hook.url!r} is no address of http or https", remedy="Write https://HOST/PATH"
+        )
+    if not hook.secret_file:
+        raise ConfigurationError(
+            f"the hook {hook.url!r} has no secret_file", remedy="Its receiver could not tell our notices from others"
+        )
+    secret_of(hook)
+
+
+def secret_of(hook: HookSettings) -> bytes:
+    """Returns the key of a hook; empty for a command. Read for each notice, so that a new key counts at once."""
+    if not hook.secret_file:
+        return b""
+    try:
+        secret = Path(hook.secret_file).read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"the hook's secret_file cannot be read: {error}") from error
+    if len(secret) < LEAST_SECRET_BYTES:
+        raise ConfigurationError(
+            f"the key in {hook.secret_file!r} has {len(secret)} bytes",
+            remedy=f"At least {LEAST_SECRET_BYTES}: openssl rand -hex 32 > {hook.secret_file}",
+        )
+    return secret
+
+
+def signature(secret: bytes, at: int, body: bytes) -> str:
+    """Returns the value of `X-Tenure-Signature`: the time and the HMAC-SHA256 of `TIME.BODY`, so that an old notice cannot be sent again."""
+    return f"t={at},v1={hmac.new(secret, b'%d.' % at + body, hashlib.sha256).hexdigest()}"
+
+
+class HookSender:
+    """The queue of one hook, and the loop that empties it."""
+
+    def __init__(self, hook: HookSettings, deliver: Deliver, *, clock: Clock, random: Random, log: NodeLog) -> None:
+        self._hook, self._deliver, self._clock, self._log = hook, deliver, clock, log
+        self._backoff = Backoff(random, first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
+        self._waiting: deque[HookNotice] = deque(maxlen=MOST_WAITING)
+        self._came = asyncio.Event()
+        self.dropped = 0
+        """Notices that were given up, or made way for newer ones."""
+
+    def offer(self, notice: HookNotice) -> None:
+        """Takes a notice that this hook wants. It costs an append, and never waits."""
+        wanted = notice.event in self._hook.on
+        if not wanted or (notice.queue is not None and self._hook.queues and notice.queue not in self._hook.queues):
+            return
+        self.dropped += len(self._waiting) == MOST_WAITING
+        self._waiting.append(notice)
+        self._came.set()
+
+    async def run(self) -> None:
+        """Delivers until cancelled."""
+        while True:
+            if not self._waiting:
+                self._came.clear()
+                await self._came.wait()
+            await self._send(self._waiting.popleft())
+
+    async def _send(self, notice: HookNotice) -> None:
+        body = msgspec.json.encode({"id": notice.id, "event": notice.event, "at": notice.at, **notice.content()})
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                await self._deliver(self._hook, body, self._headers(notice, body))
+                self._backoff.reset()
+                return
+            except (NodeUnavailableError, ConfigurationError) as error:
+                if tries == MOST_TRIES:
+                    self.dropped += 1
+                    self._log.warning(f"the hook {self._hook.goal} was not told of {notice.id}: {error}")
+                    return
+            await self._clock.async_sleep(self._backoff.next())
+
+    def _headers(self, notice: HookNotice, body: bytes) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "X-Tenure-Event": notice.event, "X-Tenure-Id": notice.id}
+        if secret := secret_of(self._hook):
+            headers[SIGNATURE] = signature(secret, int(self._clock.wall()), body)
+        return headers
+
+
+class Hooks:
+    """All hooks of one node."""
+
+    def __init__(self, senders: Sequence[HookSender]) -> None:
+        self.senders = senders
+
+    def tell(self, notice: HookNotice) -> None:
+        for sender in self.senders:
+            sender.offer(notice)
+
+    def loops(self) -> dict[str, Loop]:
+        return {f"hook {number}": sender.run for number, sender in enumerate(self.senders)}
