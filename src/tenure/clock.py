@@ -17,8 +17,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache, partial
-from pathlib import Path
 
+from tenure import machine
 from tenure.errors import ConfigurationError
 
 
@@ -72,7 +72,9 @@ class Clock(ABC):
 
 
 # Linux has CLOCK_BOOTTIME (7). Elsewhere CLOCK_MONOTONIC is the nearest thing: macOS counts sleep in it.
-_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Windows has no clock_gettime: there, monotonic() is the only one.
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+_boottime = time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
 
 
 class SystemClock(Clock):
@@ -80,7 +82,7 @@ class SystemClock(Clock):
 
     # The builtins themselves, not wrappers: beats ask for the time in a tight loop.
     monotonic = staticmethod(time.monotonic)
-    boottime = staticmethod(partial(time.clock_gettime, _BOOTTIME))
+    boottime = staticmethod(_boottime)
     wall = staticmethod(time.time)
 
     def __init__(self) -> None:
@@ -118,11 +120,8 @@ async def wait_on_loop(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _read_boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        # Without the kernel's id, the second in which the machine booted names the boot well enough.
-        return f"booted-{round(time.time() - time.clock_gettime(_BOOTTIME), -1):.0f}"
+    # Without the kernel's id, the second in which the machine booted names the boot well enough.
+    return machine.here.boot_id() or f"booted-{round(time.time() - _boottime(), -1):.0f}"
 
 
 class ManualClock(Clock):

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from tenure import machine
 from tenure.beat.record import RECORD_BYTES, BeatRecord
 from tenure.errors import BoardError, ForeignFileError
 
@@ -69,7 +70,7 @@ class BeatBoard:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that a cleanup looks for
             # Reserve the room now: a full /dev/shm must be an error here, not a SIGBUS at some later beat.
-            os.posix_fallocate(descriptor, 0, size)
+            machine.here.allocate(descriptor, size)
             page = mmap.mmap(descriptor, size)
         except OSError:
             unfinished.unlink(missing_ok=True)
@@ -156,11 +157,11 @@ class BeatBoard:
             self._lock = None
 
 
-def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) -> Path:  # noqa: S108
+def board_folder(preferred: Path | None = None, *, needs: int = 1 << 20) -> Path:
     """Returns the folder for boards: shared memory, or a temporary folder where that is missing, read-only or too small."""
     name = f"tenure-{os.getuid()}"
     why = ""
-    for base in (preferred, Path(tempfile.gettempdir())):
+    for base in (preferred or machine.here.shared_memory, Path(tempfile.gettempdir())):
         try:
             folder = own_folder(base / name)
             room = os.statvfs(folder)

@@ -22,6 +22,7 @@ from tenure.engines import Engine, Finding, Level
 from tenure.engines.urls import redact
 from tenure.errors import TenureError
 from tenure.jobs.settings import STUCK_THRESHOLD_S
+from tenure.machine import here
 from tenure.service_manager import ServiceManager
 from tenure.work.slots.settings import SlotSettings
 
@@ -54,7 +55,7 @@ def _shared_memory() -> Finding:
     except TenureError as error:
         return Finding(Level.ERROR, error.fact, error.remedy)
     room = shutil.disk_usage(folder).free
-    if not str(folder).startswith("/dev/shm"):  # noqa: S108  where shared memory is
+    if not folder.is_relative_to(here.shared_memory):
         return Finding(Level.WARNING, f"beats go through {folder}", "Mount /dev/shm, or let this user write to it")
     if room < ROOM_BYTES:
         return Finding(

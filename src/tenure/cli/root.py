@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 
 import click
 from click.shell_completion import get_completion_class
@@ -60,6 +61,22 @@ The module has a function of the command's name.
 COMMANDS = {name: found for section in SECTIONS.values() for name, found in section.items()}
 
 
+def _module_of(command: str) -> ModuleType:
+    name = f"tenure.cli.{COMMANDS[command][0]}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        from tenure.errors import ConfigurationError
+        from tenure.machine import posix_module
+
+        try:
+            return posix_module(
+                name, f"tenure {command}"
+            )  # says where it would work; another missing module is raised again
+        except ConfigurationError as error:
+            raise click.ClickException(str(error)) from error
+
+
 class LazyGroup(click.Group):
     """Lists commands from a table, so that `tenure --help` does not import their modules."""
 
@@ -69,7 +86,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(import_module(f"tenure.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        found: click.Command = getattr(_module_of(cmd_name), cmd_name)
         return found
 
     def resolve_command(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError, EngineError
+from tenure.machine import posix_module
 
 if TYPE_CHECKING:
     from tenure.engines.contracts import Engine
@@ -133,7 +133,7 @@ def open_engine(url: str, clock: Clock) -> Engine:
         )
     module, function, extra = ENGINES[scheme]
     try:
-        found = import_module(module)
+        found = posix_module(module, f"the {scheme} engine")
     except ModuleNotFoundError as error:
         if extra is None or (error.name or "").startswith("tenure"):
             raise

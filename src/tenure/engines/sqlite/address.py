@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tenure import machine
 from tenure.engines.contracts import Finding, Level
 from tenure.errors import ConfigurationError
 
@@ -159,13 +160,9 @@ def _integrity(answer: str) -> Finding:
 
 def filesystem_of(path: Path) -> str:
     """The type of the file system that holds a path, from the mount table; empty where there is none to read."""
-    try:
-        lines = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return ""
     best, kind = "", ""
     where = str(path.resolve().parent) + "/"
-    for line in lines:
+    for line in machine.here.mounts():
         _, point, found, *_ = line.split(" ")
         point = point.replace("\\040", " ").rstrip("/") + "/"
         if where.startswith(point) and len(point) >= len(best):

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from tenure import machine
 from tenure.clock import Clock
 from tenure.engines.long_poll import LookResult, WakeupSource, WakeupTopic
 from tenure.errors import EngineError
@@ -72,7 +73,7 @@ class WakeupPage:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # no link leads us to somebody else's file
             self._page_fd = os.open(self._folder / "page", flags, self._mode)
             # Its blocks, not only its length: a store into a hole of a mapped file kills the process when the disk is full.
-            os.posix_fallocate(self._page_fd, 0, _SIZE)
+            machine.here.allocate(self._page_fd, _SIZE)
             self._flags = mmap.mmap(self._page_fd, _SIZE)
         except OSError:
             self._close_files()
@@ -84,8 +85,8 @@ class WakeupPage:
         plain = f"{self._folder}/"
         if len(os.fsencode(plain)) + 3 <= _LONGEST_SOCKET_PATH:
             return plain
-        short = f"/proc/self/fd/{self._folder_fd}/"
-        if not Path(short).is_dir():
+        short = machine.here.alias_of(self._folder_fd)
+        if short is None:
             raise OSError(errno.ENAMETOOLONG, "the path is too long for a socket", str(self._folder))
         return short
 

@@ -8,9 +8,9 @@ peer that is better off. When no gate is, one of them has to lead nevertheless. 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tenure import machine
 from tenure.clock import Clock
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.control.messages.jobs import LeaderView, address_of
@@ -44,13 +44,8 @@ ASSESS_EVERY_S = 1.0
 
 
 def memory_percent() -> float:
-    """Returns the share of the machine's memory that is in use, from `/proc/meminfo`; 0 where that cannot be read."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        fields = {line.partition(":")[0]: float(line.split()[1]) for line in lines if len(line.split()) > 1}
-        return 100.0 * (1.0 - fields["MemAvailable"] / fields["MemTotal"])
-    except (OSError, KeyError, ValueError, ZeroDivisionError):
-        return 0.0
+    """Returns the share of the machine's memory that is in use; 0 where that cannot be read."""
+    return machine.here.memory_percent()
 
 
 class Shed(NamedTuple):

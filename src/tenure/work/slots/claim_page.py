@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure import machine
 from tenure.beat.board import open_own_file
 from tenure.engines.contracts import Ticket
 from tenure.errors import BoardError
@@ -60,7 +61,7 @@ class ClaimPage:
         path, size = claim_path(folder, incarnation), entries * ENTRY_BYTES
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)  # a full /dev/shm is an error here, not a SIGBUS later
+            machine.here.allocate(descriptor, size)  # a full /dev/shm is an error here, not a SIGBUS later
             return cls(path, mmap.mmap(descriptor, size), owner=True)
         finally:
             os.close(descriptor)

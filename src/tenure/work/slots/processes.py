@@ -1,6 +1,6 @@
-"""Processes below a worker: reads them from /proc, kills whole trees of them, ends those that attempts started, and collects evidence.
+"""Processes below a worker: finds them, kills whole trees of them, ends those that attempts started, and collects evidence.
 
-Linux only, from /proc; no dependency. A pid alone is never trusted: it is compared with the start time of the process.
+`tenure.machine` asks the kernel. A pid alone is never trusted: it is compared with the start time of the process.
 
 The slot is a subreaper: whatever below it loses its parent becomes its child, so nothing gets out of the tree. Processes that were there
 before the first attempt belong to the slot's libraries and are left alone. A slot with one attempt at a time ends everything else that it
@@ -9,49 +9,31 @@ finds. A slot with several cannot tell whose a process is. There, a process ends
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from tenure import machine
 from tenure.beat.board import read_own_file
 from tenure.clock import Clock
 from tenure.errors import ForeignFileError
+from tenure.machine import ProcessStat
 from tenure.work.delivery import MAX_EVIDENCE_CHARS, Cause
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 MARK = "TENURE_INCARNATION"
 """Environment variable that every descendant of a slot inherits: strays of a dead worker are found by it."""
 
 
-class ProcessStat(NamedTuple):
-    pid: int
-    parent: int
-    state: str
-    session: int
-    started: int  # clock ticks after boot
-
-
 def read_stat(pid: int) -> ProcessStat | None:
     """Returns the state of a process; None when it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The command's name is in parentheses and may hold anything, closing parentheses too.
-    rest = text[text.rindex(")") + 2 :].split()
-    return ProcessStat(pid, int(rest[1]), rest[0], int(rest[3]), int(rest[19]))
+    return machine.here.read_stat(pid)
 
 
 def all_processes() -> Iterator[ProcessStat]:
-    for name in os.listdir("/proc"):  # noqa: PTH208  names are all we need
-        if name.isdigit() and (found := read_stat(int(name))) is not None:
-            yield found
+    return machine.here.all_processes()
 
 
 def is_alive(pid: int, started: int) -> bool:
@@ -95,11 +77,7 @@ def kill_strays(incarnation: str) -> int:
     for process in all_processes():
         if process.pid == os.getpid():
             continue
-        try:
-            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
-        except OSError:
-            continue  # gone, or another user's
-        if wanted in environment.split(b"\0"):
+        if wanted in machine.here.environment_of(process.pid):
             killed += send(process.pid, signal.SIGKILL)
     return killed
 
@@ -115,24 +93,16 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 def die_with_parent(parent: int) -> None:
     """Has the kernel kill this process when its parent dies. Exits at once if the parent died before the call."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    machine.here.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
     """Makes this process a subreaper: orphans below it become its children instead of init's, so that none escapes."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    machine.here.adopt_orphans()
 
 
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
-
-
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-"""The unit in which the kernel says when a process started."""
 LOOK_S = 0.002
 """The pause between two looks at processes that got a signal."""
 BURY_S = 2.0
@@ -154,7 +124,7 @@ class StartedProcesses:
 
     def begin(self, attempt: int) -> None:
         """Records that an attempt, named by its record, starts now."""
-        self._began[attempt] = int(self._clock.boottime() * TICKS_A_SECOND)
+        self._began[attempt] = machine.here.started_now(self._clock.boottime(), self._clock.wall())
 
     def end(self, attempt: int) -> int:
         """Ends the processes that an attempt started; returns how many. It takes about a microsecond when there is no child."""
@@ -214,15 +184,7 @@ def has_children() -> bool:
 
 def own_children() -> list[ProcessStat]:
     """Returns the children of all threads of this process."""
-    try:
-        lists = [
-            Path(f"/proc/self/task/{thread}/children").read_text()
-            for thread in os.listdir("/proc/self/task")  # noqa: PTH208  names are all we need
-        ]
-    except FileNotFoundError:
-        # A kernel without CONFIG_PROC_CHILDREN, or a thread that ended at this moment: every process is looked at.
-        return [process for process in all_processes() if process.parent == os.getpid()]
-    found = (read_stat(int(pid)) for text in lists for pid in text.split())
+    found = (read_stat(pid) for pid in machine.here.own_children())
     return [stat for stat in found if stat is not None]
 
 
@@ -243,18 +205,12 @@ STATES = {"T": "stopped by a signal", "t": "stopped by a tracer", "D": "waiting 
 
 
 def look_at_process(pid: int) -> dict[str, str]:
-    """Returns what /proc shows of a process that cannot answer."""
+    """Returns what the kernel shows of a process that cannot answer."""
     found = {}
     stat = read_stat(pid)
     if stat is not None:
         found["state"] = f"{stat.state} ({STATES.get(stat.state, 'running or sleeping')})"
-    for name in ("wchan", "syscall", "stack"):
-        try:
-            text = Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
-        except OSError:
-            continue
-        if text and text != "0":
-            found[name] = text[:2_000]
+    found.update(machine.here.facts_of(pid))
     if memory := peak_memory(pid):
         found["peak_memory"] = memory
     return found
@@ -267,13 +223,7 @@ def cannot_answer(pid: int) -> bool:
 
 
 def peak_memory(pid: int) -> str:
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return ""
+    return machine.here.peak_memory(pid)
 
 
 FATAL = "Fatal Python error: "
@@ -301,17 +251,7 @@ def dump_size(path: Path) -> int:
 
 
 def cgroup_oom_kills() -> int | None:
-    """Returns how often the kernel killed for memory in our control group; None where that cannot be read."""
-    try:
-        group = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2].lstrip("/")
-        events = Path("/sys/fs/cgroup", group, "memory.events").read_text()
-    except (OSError, IndexError):
-        return None
-    for line in events.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return None
+    return machine.here.oom_kills()
 
 
 def describe_exit(status: int, *, oom_before: int | None, peak: str) -> tuple[Cause, str, dict[str, str]]:

@@ -11,12 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tenure import machine
 from tenure.backoff import delay_after
 from tenure.clock import Clock
 from tenure.logs import NodeLog
@@ -338,8 +338,7 @@ class SlotPool:
         It leaves other children alone: they may belong to the program that the supervisor is part of.
         """
         known = {slot.pid for slot in self.slots}
-        children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
-        for child in map(int, children.read_text().split()):
+        for child in machine.here.own_children():
             stat = read_stat(child)
             if child in known or stat is None:
                 continue
@@ -354,15 +353,12 @@ class SlotPool:
             try:
                 buried = os.waitpid(pid, os.WNOHANG)[0] == pid
             except ChildProcessError:
-                buried = not Path(f"/proc/{pid}").exists()  # its own parent may reap it, or it is not yet our child
+                buried = not machine.here.exists(pid)  # its own parent may reap it, or it is not yet our child
             if buried:
                 self._to_bury.discard(pid)
 
     def _is_ours(self, pid: int) -> bool:
-        try:
-            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
+        return self._mark in machine.here.environment_of(pid)
 
     def drain(self) -> None:
         """Tells all slots to start nothing more, and starts no others. Slots that are still starting are killed: nobody needs them."""
