@@ -15,6 +15,27 @@ MAX_INLINE_BYTES = 65_536
 """The bytes of all results that one message of work, or one journaled submission, carries. Beyond it all of them go by their keys."""
 
 
+MAX_MESSAGE_RESULT_BYTES = 262_144
+"""The bytes of a result inside the message that settles its work. Of work that a leader counts, a larger one goes into the store."""
+MAX_VALUE_BYTES = 7_340_032
+"""7 MiB: the bytes of one result, as it is written and sealed. A value of a store has 8 MiB at most."""
+LIVE_TTL_S = 366 * 86_400.0
+"""The seconds for which the store keeps a result of a live job. They bound what a leader or a worker that died in between leaves behind."""
+MAX_SHOWN_BYTES = MAX_VALUE_BYTES
+"""The bytes of stored results that one view of an ended job holds; that of a live one, which people look at again and again, has less. The others are asked
+for one by one."""
+_ELSEWHERE = "tenure.elsewhere"
+
+
+def elsewhere(size: int) -> dict[str, int]:
+    """Returns what stands in a view for a result that is too large for it."""
+    return {_ELSEWHERE: size}
+
+
+def is_elsewhere(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_ELSEWHERE), int)
+
+
 class HandedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a finished workflow, for a workflow that comes after it, and for a job that repeats its job."""
 

@@ -40,3 +40,13 @@ def report(ctx: Any, broken: str = "") -> int:
         raise ValueError("broken")
     assert ctx.results["rows"] == ctx.results[fetch]
     return sum(ctx.results[fetch])
+
+
+@workflow(retry=SOON)
+def large(ctx: Any, size: int) -> str:
+    return "x" * size
+
+
+@workflow
+def measure(ctx: Any) -> int:
+    return len(ctx.results[large])

@@ -17,7 +17,7 @@ from tenure.local.embedded import Embedded
 @pytest.fixture(scope="module")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder: Path = tmp_path_factory.mktemp("flows")
-    with embedded(folder, workflows=[app.says, app.fetch, app.report], slots=2) as running:
+    with embedded(folder, workflows=[app.says, app.fetch, app.report, app.large, app.measure], slots=2) as running:
         yield running
 
 
@@ -62,3 +62,21 @@ def test_a_result_flows_to_the_next_workflow_and_a_retry_begins_where_the_job_br
     fetched = next(one for one in again.status().workflows if one.name == "rows")
     assert (fetched.taken_from, fetched.worker) == (job.id, "")
     assert f"rows not run again: the results are those of {job.id}" in again.why()
+
+
+def test_a_result_far_beyond_the_message_limit_is_returned_and_handed_on_and_one_beyond_the_stores_is_a_clear_error(
+    datacenter: Embedded,
+) -> None:
+    six = WorkflowSpec(name="large", arguments={"size": 6 << 20})
+    more = [WorkflowSpec(name=f"large{n}", function="large", arguments={"size": 5 << 20}) for n in range(2)]
+    specs = (six, *more, WorkflowSpec(name="measure", after=("large",)))
+    done = datacenter.get(datacenter.submit_job(JobSubmission(job_id="large", workflows=specs)).job_id)
+    found = done.wait(timeout=60)
+    assert {name: one if name == "measure" else len(one) for name, one in found.items()} == {
+        "large": 6 << 20,
+        "large0": 5 << 20,
+        "large1": 5 << 20,
+        "measure": 6 << 20,
+    }
+    with pytest.raises(JobFailed, match="result of large is 8,388,610 bytes, and must be at most 7,340,032 bytes"):
+        datacenter.submit(app.large, size=8 << 20).wait(timeout=60)

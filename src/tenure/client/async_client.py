@@ -19,7 +19,7 @@ from tenure.bound_checks import check
 from tenure.client.async_job import AsyncJob, AsyncJobMap
 from tenure.client.async_operator_calls import AsyncOperatorCalls
 from tenure.client.async_submissions import AsyncSubmissions
-from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result
+from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result, too_large_results, with_result
 from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock, SystemClock
 from tenure.codec import Codec
@@ -148,6 +148,9 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
         """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
         view = await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+        for one in too_large_results(view):
+            whole = await self._expect(ResultView, GetResult(job_id=job_id, workflow=one.name))
+            view = with_result(view, one.name, whole.result)
         return decoded(self._codec, view)
 
     async def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.job import Job, JobMap
-from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result
+from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result, too_large_results, with_result
 from tenure.client.operator_calls import OperatorCalls
 from tenure.client.result_types import ResultDecoder
 from tenure.client.submissions import Submissions
@@ -149,6 +149,9 @@ class Client(Submissions, OperatorCalls):
     def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
         """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
         view = self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+        for one in too_large_results(view):
+            whole = self._expect(ResultView, GetResult(job_id=job_id, workflow=one.name))
+            view = with_result(view, one.name, whole.result)
         return decoded(self._codec, view)
 
     def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:

@@ -22,6 +22,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.why import Link, link
+from tenure.values import is_elsewhere
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""
@@ -114,6 +115,16 @@ def result_of(view: JobView, workflow: ResultDecoder | None) -> Any:
     return workflow.decode_result(value) if workflow is not None else value
 
 
+def too_large_results(view: JobView) -> list[WorkflowView]:
+    """Returns the workflows of an ended job whose results did not fit into its view, and have to be asked for alone."""
+    return [one for one in view.workflows if view.ended and is_elsewhere(one.result)]
+
+
+def with_result(view: JobView, name: str, result: Any) -> JobView:
+    workflows = (msgspec.structs.replace(one, result=result) if one.name == name else one for one in view.workflows)
+    return msgspec.structs.replace(view, workflows=tuple(workflows))
+
+
 def decoded(codec: Codec | None, view: JobView) -> JobView:
     """Returns the view of a job with its results as the workflows returned them. Raises `CodecError` for one that a codec did not encode."""
     if codec is None:
@@ -122,7 +133,7 @@ def decoded(codec: Codec | None, view: JobView) -> JobView:
 
 
 def _decoded(codec: Codec, view: JobView, one: WorkflowView) -> WorkflowView:
-    if one.state is not WorkflowState.COMPLETED or view.results_expired:
+    if one.state is not WorkflowState.COMPLETED or view.results_expired or is_elsewhere(one.result):
         return one
     # A gate calls the workflow DATACENTER/NAME; the worker that encoded its result knows the name only.
     about = f"result {one.taken_from or view.job_id}/{one.name.rpartition('/')[2]}"

@@ -35,6 +35,7 @@ from tenure.control.messages.jobs import (
     Submit,
     SubmitMany,
     Submitted,
+    WorkflowView,
 )
 from tenure.control.messages.operations import WITHIN, Within
 from tenure.control.messages.steering import (
@@ -59,6 +60,7 @@ from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.subject_quotas import SubjectQuotas
+from tenure.values import is_elsewhere
 
 RETRY_OF = "tenure.retry_of"
 """The label that links a retry to the job that it repeats."""
@@ -143,6 +145,10 @@ class JobHandlers(ABC):
     @abstractmethod
     async def view(self, job_id: str, *, whole: bool = True) -> Reply:
         """Returns the view of a job, or the reply that explains why there is none. With `whole`, a view without a result that there is does not do."""
+
+    @abstractmethod
+    async def whole_result(self, view: JobView, one: WorkflowView) -> Any:
+        """Returns a result that was too large for the view of its job."""
 
     @abstractmethod
     async def list_jobs(self, request: ListJobs) -> Reply: ...
@@ -285,7 +291,7 @@ class JobHandlers(ABC):
             workflow=name,
             state=view.state,
             ready=done,
-            result=one.result,
+            result=await self.whole_result(view, one) if is_elsewhere(one.result) else one.result,
             error=one.error or ("" if done else view.reason),
             taken_from=one.taken_from,
         )

@@ -27,6 +27,7 @@ from tenure.errors import (
     TenureError,
     UnknownWorkflowError,
 )
+from tenure.values import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.delivery import (
@@ -222,8 +223,7 @@ class Attempt:
         workflow = self._prepared()
         try:
             value = call()
-            about = f"result {self.item.job_id}/{self.item.workflow_id}"
-            encoded = sealed(self._registry.codec, workflow.encode_result(value), about)
+            encoded = self._encoded(value)
         except (Cancelled, asyncio.CancelledError) as error:
             return self.result(self._cancel_failure(error))
         except ReceiptHandleExpiredError as error:
@@ -245,6 +245,16 @@ class Attempt:
             )
             return self.result(failure)
         return self.result(value=encoded)
+
+    def _encoded(self, value: Any) -> bytes:
+        """Returns the result as it travels. Raises `LimitError` for one that is too large, also once it is sealed."""
+        workflow, about = self._prepared(), f"result {self.item.job_id}/{self.item.workflow_id}"
+        most = MAX_VALUE_BYTES if self.item.managed else MAX_MESSAGE_RESULT_BYTES
+        encoded = sealed(self._registry.codec, workflow.encode_result(value, most), about)
+        if len(encoded) > MAX_VALUE_BYTES:
+            size, allowed = f"{len(encoded):,} bytes", f"at most {MAX_VALUE_BYTES:,} bytes"
+            raise LimitError(f"the sealed result of {workflow.name}", size, allowed)
+        return encoded
 
     def _failed_on(self, error: BaseException) -> str:
         """Returns the name of the call whose failure this error is, or comes from; empty when there is none."""

@@ -170,6 +170,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier starts of this message that ended without an outcome: they count as attempts."""
     mark: b.StepCount | None = None
     """Names the checkpoint that is saved now: another one is new saved work, which earns retries. None: not known."""
+    stored: bool = False
+    """True when the result is in the engine's store, under the key of its attempt (`values.result_key`), and not here."""
 
     @property
     def ok(self) -> bool:

@@ -25,6 +25,7 @@ from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.served_workflow import ServedWorkflow, version_order
+from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
@@ -34,8 +35,8 @@ from tenure.work.submit_options import SubmitOptions, known_options
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MAX_RESULT_BYTES = 262_144
-"""The most bytes of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
+MAX_RESULT_BYTES = MAX_MESSAGE_RESULT_BYTES
+"""The most bytes of an encoded result where no leader counts: it travels in a message."""
 
 MAX_SCHEMA_BYTES = 16_384
 """The most bytes of the schema of one workflow's arguments in the catalogue. The arguments of one with a longer schema are checked by its worker only."""
@@ -172,7 +173,7 @@ class Workflow(Generic[P, R]):
             return value
         return msgspec.convert(value, kind)
 
-    def encode_result(self, result: Any) -> bytes:
+    def encode_result(self, result: Any, most: int = MAX_RESULT_BYTES) -> bytes:
         """The result as JSON, checked against the annotated return type and the size limit."""
         try:
             encoded = msgspec.json.encode(result)
@@ -183,11 +184,11 @@ class Workflow(Generic[P, R]):
                 f"the result of {self.name}, of type {type(result).__name__}, does not fit: {error}",
                 remedy="Return plain JSON types, a dataclass or a msgspec.Struct, as annotated",
             ) from error
-        if len(encoded) > MAX_RESULT_BYTES:
+        if len(encoded) > most:
             raise LimitError(
                 f"result of {self.name}",
                 f"{len(encoded):,} bytes",
-                f"at most {MAX_RESULT_BYTES:,} bytes",
+                f"at most {most:,} bytes",
                 remedy="Store large results elsewhere and return their address",
             )
         return encoded

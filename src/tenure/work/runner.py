@@ -25,12 +25,12 @@ from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
+from tenure.engines.contracts import Engine, Fence
 from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import EngineWentBackError, KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
-from tenure.values import RESULTS_STORE
+from tenure.values import LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, RESULTS_STORE, result_key
 from tenure.work.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
@@ -167,7 +167,7 @@ class Settler:
         """Settles the message, and tries once. Returns a word on how that ended; raises what the engine raised."""
         failure = result.failure
         if failure is None:
-            return self._finish(message, result, "done")
+            return self._finish(message, self._stored(message, result) if managed else result, "done")
         if failure.evidence:
             self._keep_evidence(result, failure)
         if failure.cause in _NOT_COUNTED:
@@ -185,6 +185,15 @@ class Settler:
             return f"retried in {delay:.1f} s"
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])
         return "dead letter"
+
+    def _stored(self, message: WorkMessage, result: WorkResult) -> WorkResult:
+        """Returns the result as it fits into a message. A larger one is stored first, under the fence: a delivery that lost its lease overwrites nothing."""
+        if len(result.result) <= MAX_MESSAGE_RESULT_BYTES:
+            return result
+        message.extend_visibility(0)  # the engine has to count the delivery before its fence is used (RULINGS 7)
+        key = result_key(result.job_id, result.workflow_id, result.attempt)
+        self.results.put(key, bytes(result.result), fence=Fence(*message.fence), ttl=LIVE_TTL_S)
+        return msgspec.structs.replace(result, result=msgspec.Raw(b"null"), stored=True)
 
     def _finish(self, message: WorkMessage, result: WorkResult, word: str) -> str:
         if message.reply_to is None:

@@ -330,10 +330,13 @@ def test_a_failure_is_settled_by_the_policy_of_its_workflow(tmp_path: Path) -> N
         assert [work.ticket.delivery_count for work in slot.handed] == [1, 2]
 
 
-def test_a_result_that_the_engine_does_not_take_is_a_failure_that_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "taken"), [(600_000, True), (9_000_000, False)])
+def test_a_large_result_is_stored_and_one_that_the_engine_does_not_take_is_a_failure_that_says_so(
+    tmp_path: Path, size: int, taken: bool
+) -> None:
     def large(work: HandOver) -> list[SlotFrame]:
         whole = msgspec.structs.replace(
-            msgspec.json.decode(result(), type=WorkResult), result=msgspec.Raw(b'"' + b"x" * 600_000 + b'"')
+            msgspec.json.decode(result(), type=WorkResult), result=msgspec.Raw(b'"' + b"x" * size + b'"')
         )
         return [WorkFinished(work.number, 0.001, True, msgspec.json.encode(whole))]
 
@@ -341,8 +344,12 @@ def test_a_result_that_the_engine_does_not_take_is_a_failure_that_says_so(tmp_pa
         made.send(1, managed=True)
         made.answered(1)
         [reply] = made.replies.receive(1, 60)
-        assert reply.body.failure is not None
-        assert "could not be handed over" in reply.body.failure.reason
+        assert (reply.body.ok, reply.body.stored) == (taken, taken)
+        if taken:
+            [key] = made.engine.store("results").list()
+            assert len(made.engine.store("results").get(key) or b"") == size + 2
+        else:
+            assert "could not be handed over" in reply.body.failure.reason
 
 
 def test_a_body_that_is_no_work_is_a_dead_letter_and_the_next_one_is_done(tmp_path: Path) -> None:

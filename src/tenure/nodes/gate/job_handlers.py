@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,11 +24,14 @@ from tenure.control.messages.jobs import (
     GetEvidence,
     GetJob,
     GetLogs,
+    GetResult,
     JobView,
     ListJobs,
     Problem,
     ProblemKind,
+    ResultView,
     WhyReply,
+    WorkflowView,
 )
 from tenure.control.messages.steering import (
     MoveRunningJob,
@@ -39,6 +42,7 @@ from tenure.control.messages.steering import (
 from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
+from tenure.engines.contracts.engine import MAX_STORE_BYTES
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit
@@ -177,8 +181,20 @@ class GateJobHandlers(JobHandlers):
             return None  # the datacenter does not answer, never knew the job, or has forgotten it
         reply = in_our_time(reply, self._gate.leadership.time.now())
         if reply.ended and info.dc_status[datacenter].terminal and (ttl := _kept_for(info, reply)) > 0:
-            await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ttl)
+            copy = msgspec.json.encode(reply)
+            if len(copy) <= MAX_STORE_BYTES:
+                await self._calls.run(self._answers.put, key, copy, ttl=ttl)
         return reply
+
+    async def whole_result(self, view: JobView, one: WorkflowView) -> Any:
+        """Asks the datacenter in which it ran, under the name that it has there."""
+        request = GetResult(job_id=view.job_id, workflow=one.name.rpartition("/")[2])
+        reply = await self._ask_datacenter(one.datacenter, request)
+        if not isinstance(reply, ResultView):
+            raise NodeUnavailableError(
+                f"datacenter {one.datacenter!r} has the result of {one.name!r}, and does not answer"
+            )
+        return reply.result
 
     async def why(self, request: AskWhy) -> WhyReply:
         """Returns the gate's chain of decisions, and below it that of each datacenter that answers."""

@@ -31,6 +31,7 @@ from tenure.control.messages.jobs import (
     Problem,
     ProblemKind,
     WhyReply,
+    WorkflowView,
 )
 from tenure.control.messages.steering import SteeringRequest
 from tenure.control.messages.wire import Reply
@@ -151,13 +152,10 @@ class ManagerJobHandlers(JobHandlers):
 
         def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
             info = book.jobs.get(job_id)
-            return (
-                (
-                    manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book)),
-                    large_results(info),
-                )
-                if info is not None
-                else None
+            if info is None:
+                return None
+            return manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book)), large_results(
+                info
             )
 
         found = await self._manager.ledger.read(look)
@@ -168,6 +166,10 @@ class ManagerJobHandlers(JobHandlers):
             known = partial(secret_names, self._manager.ledger.book)
             found = manager_view(info, now, secrets=known), large_results(info)
         return await self._values.with_results(*found)
+
+    async def whole_result(self, view: JobView, one: WorkflowView) -> Any:
+        found = await self._look_at(view.job_id, large_results)
+        return None if isinstance(found, Reply) else await self._values.result(dict(found)[one.name])
 
     async def why(self, request: AskWhy) -> Reply:
         job_id = request.job_id

@@ -291,6 +291,8 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
             worker=reply.worker,
             delivery=_delivery(reply, withdrawn),
             result=msgspec.json.decode(reply.result),
+            # The leader makes the key itself: a worker cannot name the result of another job.
+            result_key=result_key(reply.job_id, reply.workflow_id, reply.attempt) if reply.stored else "",
             enqueued_at=message.enqueued_at,
         )
     return RecordFailure(

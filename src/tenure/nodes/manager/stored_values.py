@@ -20,10 +20,17 @@ from tenure.jobs.outbox import Dispatch
 from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.job_handlers import read_record
-from tenure.values import MAX_INLINE_BYTES, RESULTS_STORE, HandedResult, result_key
+from tenure.values import (
+    LIVE_TTL_S,
+    MAX_INLINE_BYTES,
+    MAX_MESSAGE_RESULT_BYTES,
+    MAX_SHOWN_BYTES,
+    RESULTS_STORE,
+    HandedResult,
+    elsewhere,
+    result_key,
+)
 
-LIVE_TTL_S = 366 * 86_400.0
-"""The seconds for which the store keeps a result of a live job. They bound what a leader or a worker that died in between leaves behind."""
 ENDED_TTL_S = 7 * 86_400.0
 _encode = msgspec.json.encode
 
@@ -39,15 +46,22 @@ class StoredValues:
         await self._calls.run(self._results.put, key, result, ttl=LIVE_TTL_S)
 
     async def with_results(self, view: JobView, keys: Sequence[tuple[str, str]]) -> JobView:
-        """Returns the view with the results that are in the store."""
+        """Returns the view with the results that are in the store, as far as one answer can hold them."""
         found: dict[str, Any] = {}
+        size, most = 0, MAX_SHOWN_BYTES if view.ended else MAX_MESSAGE_RESULT_BYTES
         for name, key in keys:
             stored = await self._calls.run(self._results.get, key)
-            found[name] = read_record(stored, Any, f"result {key!r}") if stored is not None else None
+            size += len(stored or b"")
+            fits = stored is None or size <= most
+            found[name] = _value(stored, key) if fits else elsewhere(len(stored or b""))
         workflows = (
             msgspec.structs.replace(one, result=found[one.name]) if one.name in found else one for one in view.workflows
         )
         return msgspec.structs.replace(view, workflows=tuple(workflows)) if found else view
+
+    async def result(self, key: str) -> Any:
+        """Returns one stored result; None where it is gone."""
+        return _value(await self._calls.run(self._results.get, key), key)
 
     async def delete_results(self, info: JobInfo) -> None:
         for _, key in large_results(info):
@@ -117,6 +131,10 @@ class StoredValues:
         key = result_key(job_id or one.job_id, name, one.attempt)
         await self.keep_result(key, _encode(one.result))
         return msgspec.structs.replace(one, result=None, key=key)
+
+
+def _value(stored: bytes | None, key: str) -> Any:
+    return None if stored is None else read_record(stored, Any, f"result {key!r}")
 
 
 def large_results(info: JobInfo) -> list[tuple[str, str]]:

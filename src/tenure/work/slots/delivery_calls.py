@@ -173,8 +173,8 @@ class DeliveryCalls:
 
     # Calls to make with `submit` or `in_order`.
 
-    def settle_failure(self, held: HeldWork, result: WorkResult, retry: Retry = ONCE) -> None:
-        """Settles an outcome by the policy of its item and its workflow, for as long as the lease holds. This is a call."""
+    def settle_alone(self, held: HeldWork, result: WorkResult, retry: Retry = ONCE) -> None:
+        """Settles an outcome by the policy of its item and its workflow, for as long as the lease holds: a failure, or a large result. This is a call."""
         message, head = held.message, held.head
         settle = partial(self._settler.settle, message, managed=head.managed, retry=retry)  # type: ignore[arg-type]
         if self.dropping:
@@ -189,13 +189,13 @@ class DeliveryCalls:
     def settle_cancelled(self, held: HeldWork, reason: str) -> None:
         """Settles an item that was cancelled before it started. This is a call."""
         failure = WorkFailure(cause=Cause.CANCELLED, reason=reason)
-        self.settle_failure(held, unstarted_result(held.head, held.message.ticket, self._worker, failure))
+        self.settle_alone(held, unstarted_result(held.head, held.message.ticket, self._worker, failure))
 
     def settle_refused(self, held: HeldWork, reply: bytes, error: TenureError) -> None:
         """Settles an item whose result the engine does not take, with a failure that says so. This is a call."""
         result = msgspec.json.decode(reply, type=WorkResult)
         failure = WorkFailure(cause=Cause.BAD_RESULT, reason=f"its outcome could not be handed over: {error}")
-        self.settle_failure(held, msgspec.structs.replace(result, result=msgspec.Raw(b"null"), failure=failure))
+        self.settle_alone(held, msgspec.structs.replace(result, result=msgspec.Raw(b"null"), failure=failure))
 
     def reject(self, message: RawMessage, error: Exception) -> None:
         """Makes a dead letter of a message whose body is no work. This is a call."""

@@ -18,6 +18,7 @@ from tenure.engines.contracts import Engine
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
+from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.delivery import WorkHead, WorkResult
 from tenure.work.runner import ONCE, IsolatedErrors
 from tenure.work.slots.claim_page import ClaimPage, NamedClaim
@@ -268,7 +269,7 @@ class DeliveryDesk:
         claim = self._queue.finished(frame.number, seat, frame.seconds, self._clock.monotonic())
         if claim is None:
             return  # it was taken back, and is in other hands
-        if frame.ok and not frame.log and claim.held.calls is None:
+        if frame.ok and not frame.log and claim.held.calls is None and len(frame.result) <= MAX_MESSAGE_RESULT_BYTES:
             self._exchange.settle(claim, frame.result)
         else:
             call = partial(self._settle_in_order, claim, frame)
@@ -278,14 +279,14 @@ class DeliveryDesk:
         """Keeps the log and settles the outcome, after all that the attempt asked for. Runs in another thread, without the lock."""
         if frame.log:
             self._calls.keep_log(claim.held, frame.log)
-        if frame.ok:
+        if frame.ok and len(frame.result) <= MAX_MESSAGE_RESULT_BYTES:
             with self._lock:
                 self._exchange.settle(claim, frame.result)
                 self._exchange.look_again()
             return
         result = msgspec.json.decode(frame.result, type=WorkResult)
         try:
-            self._calls.settle_failure(claim.held, result, frame.retry or ONCE)
+            self._calls.settle_alone(claim.held, result, frame.retry or ONCE)
         finally:
             with self._lock:
                 self.settled(claim)
