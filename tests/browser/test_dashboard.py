@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -18,6 +20,7 @@ from tests.process.datacenter.conftest import wait_until
 from tenure.jobs.states import JobState
 
 pytestmark = pytest.mark.slow
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 MUCH = "document.querySelector('[data-job=%s] [data-kind=%s] .much')"
 NASTY = "<img src=x onerror=\"window.pwned=1;alert('pwned')\"><script>window.pwned=2</script>"
@@ -103,6 +106,45 @@ def test_a_job_is_cancelled_by_a_click_and_not_by_half_a_click(look: Look, place
     found = place.client.job("to-cancel")
     assert found.state is JobState.CANCELLED
     assert "wrong input file" in found.reason
+
+
+def test_a_job_is_paused_given_time_and_resumed_by_clicks_each_with_a_reason(look: Look, place: Place) -> None:
+    told = place.gate_file()
+    place.client.submit("beat_until", told=str(told), job_id="steer-me", timeout=3_600)
+    wait_until(lambda: place.client.job("steer-me").workflows[0].state == "running", why=place.said)
+
+    async def press(page: Page, label: str, done: str) -> None:
+        chosen = f"[...document.querySelectorAll('.actions button')].find(one => one.textContent === {label!r})"
+        await page.until(chosen, f"the button {label}")
+        await page.run(f"{chosen}.click()")
+        await page.until("document.querySelector('dialog[open] input[name=reason]')", "the question why")
+        await page.run("document.querySelector('dialog button[type=submit]').click()")
+        assert await page.run("document.querySelector('dialog').open"), "without a reason nothing is done"
+        await page.run("document.querySelector('dialog input[name=reason]').value = 'the licence server is down'")
+        await page.run("document.querySelector('dialog button[type=submit]').click()")
+        await page.until(f"document.querySelector('.said').innerText.includes({done!r})", done)
+
+    async def story(browser: Browser) -> None:
+        async with browser.page(place.page("m-1", "#/job/steer-me")) as page:
+            await page.look(1_100, 800)
+            await page.sees("live")
+            await press(page, "Give it time", "30 minutes more")
+            await press(page, "Pause", "is paused")
+            await page.sees("paused by dashboard")
+            await page.until("document.querySelector('.workflow .state.pending')", "its attempt has made way")
+            await page.until(
+                "document.querySelector('.answer')?.innerText.includes('tenure resume steer-me')", "the next step"
+            )
+            if os.environ.get("TENURE_GOLDEN"):
+                await page.picture(PICTURES / "paused.png")
+            await press(page, "Resume", "goes on")
+            await page.until("document.querySelector('.workflow .state.running')", "it goes on")
+            told.touch()
+            await page.until("document.querySelector('.title .state.completed')", "its end")
+            assert page.complaints == []
+
+    look(story)
+    assert "the licence server is down" in place.client.why("steer-me").text
 
 
 def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> None:

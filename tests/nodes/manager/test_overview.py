@@ -10,6 +10,7 @@ from tests.nodes.manager.harness import run_group as run
 from tenure.control.messages.jobs import Cancel, Submit
 from tenure.control.messages.nodes import AskOverview, DrainNode, Overview, Severity
 from tenure.control.messages.queues import PauseQueue
+from tenure.control.messages.steering import PauseRunningJob
 
 
 async def kinds(manager: Any) -> dict[str, Any]:
@@ -28,6 +29,23 @@ def test_a_datacenter_in_which_all_is_well_says_nothing() -> None:
         assert found.troubles == ()
         assert (found.jobs, found.attempts["running"], found.workers) == ({"running": 1}, 1, {"route": 1})
         assert sum(found.pulse.submitted) == sum(found.pulse.started) == 1
+
+    run(story)
+
+
+def test_a_job_past_its_beat_and_a_paused_one_are_in_the_list_with_the_command_that_helps() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await ask(manager, report(runs(stall_s=30.0, silent_s=31.0)))
+        found = await kinds(manager)
+        late = found["past_its_beat"]
+        assert (late.severity, late.subject, late.remedy) == (Severity.LOOK, "j-1", "tenure why j-1")
+        assert "on w-1 has not beaten for 31 s, and 30 s are allowed" in late.text
+        await ask(manager, PauseRunningJob(job_id="j-1", reason="wait", by="ann"))
+        await passing(group, 2)
+        assert (await kinds(manager))["paused_jobs"].remedy == "tenure resume j-1 --reason WHY"
 
     run(story)
 

@@ -26,6 +26,7 @@ from tenure.control.messages.nodes import (
 )
 from tenure.control.messages.queues import DeadLetterList, ListDeadLetters
 from tenure.control.messages.wire import Handlers, Reply
+from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import EngineError
 from tenure.jobs import Decision, JobBook
@@ -41,6 +42,7 @@ from tenure.jobs.alarms import (
     stranded,
     unserved,
 )
+from tenure.jobs.answer import quoted
 from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
 from tenure.jobs.states import JobState
@@ -221,6 +223,7 @@ class OverviewHandlers:
                     healthcheck_s=reports.fleet.settings.healthcheck_s,
                     managers=nodes.managers,
                     dead_letters=letters,
+                    silent=past_their_beat(reports.reported.reports()),
                 ),
                 jobs=dict(Counter(info.state.value for info in book.jobs.values())),
                 attempts={"resting": len(book.resting), "held": held, "queued": queued, "running": running},
@@ -251,6 +254,7 @@ SHORT_S = 0.5
 """A worker that has less than this share of its healthcheck deadline left is about to be suspect."""
 _BAD = (JobState.FAILED, JobState.TIMED_OUT)
 _ORDER = list(Severity)
+MOST_SILENT = 5
 _LOOKED_AT = 5_000
 """The most ended jobs (newest first), and the most resting attempts, that one look reads: its cost must not grow with their number."""
 
@@ -264,13 +268,16 @@ def troubles(
     healthcheck_s: float,
     managers: Sequence[ManagerNode],
     dead_letters: int,
+    silent: Sequence[tuple[str, AttemptReport]] = (),
 ) -> tuple[Trouble, ...]:
-    """Returns all troubles, worst first. `alarms` maps each alarm to the time since which it stands."""
+    """Returns all troubles, worst first. `alarms` maps each alarm to the time since which it stands; `silent` are attempts past their beat."""
     found = [_alarm(alarm, since) for alarm, since in alarms.items()]
     for worker in workers:
         found += _worker(worker, healthcheck_s, now)
     found += _ended_badly(book, now)
     found += _resting(book)
+    found += _silent(silent, now)
+    found += _paused(book)
     if dead_letters:
         count = _some(dead_letters, "message was", "messages were")
         found.append(_make(Severity.LOOK, "dead_letters", "", f"{count} given up", "tenure dlq list"))
@@ -322,7 +329,34 @@ def _ended_badly(book: JobBook, now: float) -> list[Trouble]:
     newest, oldest = bad[0], min(info.ended_at for info in bad)
     count = _some(len(bad), "job ended", "jobs ended")
     text = f"{count} badly in the last {LATELY_S / 60:.0f} minutes; the last: {newest.id}: {newest.reason[:200]}"
-    return [_make(Severity.LOOK, "ended_badly", newest.id, text, f"tenure why {newest.id}", oldest)]
+    return [_make(Severity.LOOK, "ended_badly", newest.id, text, f"tenure why {quoted(newest.id)}", oldest)]
+
+
+def past_their_beat(reports: Iterable[WorkerReport]) -> list[tuple[str, AttemptReport]]:
+    """Returns (worker, attempt) for each attempt that has been silent for longer than it may: its worker is about to end it."""
+    found = [(report.worker, one) for report in reports for one in report.attempts]
+    return [(worker, one) for worker, one in found if one.stall_s and one.silent_s >= one.stall_s and not one.held]
+
+
+def _silent(silent: Sequence[tuple[str, AttemptReport]], now: float) -> list[Trouble]:
+    """Returns a trouble for each of the first jobs that are past their beat."""
+    found = []
+    for worker, one in silent[:MOST_SILENT]:
+        text = f"{one.job_id}: {one.workflow} on {worker} has not beaten for {one.silent_s:.0f} s, and {one.stall_s:g} s are allowed"
+        since = now - one.silent_s
+        found.append(_make(Severity.LOOK, "past_its_beat", one.job_id, text, f"tenure why {quoted(one.job_id)}", since))
+    return found
+
+
+def _paused(book: JobBook) -> list[Trouble]:
+    """Returns a note on jobs that somebody paused."""
+    if not book.paused:
+        return []
+    job_id = next(iter(book.paused))
+    count = _some(len(book.paused), "job is", "jobs are")
+    return [
+        _make(Severity.NOTE, "paused_jobs", job_id, f"{count} paused", f"tenure resume {quoted(job_id)} --reason WHY")
+    ]
 
 
 def _resting(book: JobBook) -> list[Trouble]:
@@ -332,7 +366,7 @@ def _resting(book: JobBook) -> list[Trouble]:
         return []
     count = _some(len(keys), "workflow waits", "workflows wait")
     job_id = keys[0][0]
-    return [_make(Severity.NOTE, "retrying", job_id, f"{count} for another attempt", f"tenure why {job_id}")]
+    return [_make(Severity.NOTE, "retrying", job_id, f"{count} for another attempt", f"tenure why {quoted(job_id)}")]
 
 
 def _attempt(book: JobBook, key: tuple[str, str]) -> int:

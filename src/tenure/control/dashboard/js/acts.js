@@ -5,15 +5,15 @@ import { go, to } from "./route.js";
 import { may } from "./session.js";
 import { html } from "./view.js";
 
-const BY = "dashboard";
+export const BY = "dashboard";
 
 // A button that is there only for those whose press would count.
-function button(operation, label, ask, kind = "") {
+export function button(operation, label, ask, kind = "") {
   return may(operation) ? html`<button type="button" class=${kind} data-act=${operation} onClick=${() => confirm(ask)}>${label}</button>` : null;
 }
 
 // With an outcome other than `accepted` nothing was changed, and the reason says why.
-function outcome(reply, words) {
+export function outcome(reply, words) {
   return reply.outcome === "accepted" || reply.outcome === undefined ? words : `Nothing was changed: ${reply.reason || reply.outcome}.`;
 }
 

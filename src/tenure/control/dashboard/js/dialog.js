@@ -7,9 +7,9 @@ export const said = signal(null);
 let clearing = 0;
 
 // `act` resolves to words for people, or throws a refusal.
-export function confirm({ title, text, button, act, danger = false, field = "" }) {
+export function confirm({ title, text, button, act, danger = false, field = "", required = false, amount = null }) {
   problem.value = { text: "", busy: false };
-  asked.value = { title, text, button, act, danger, field, back: document.activeElement };
+  asked.value = { title, text, button, act, danger, field, required, amount, back: document.activeElement };
 }
 
 export function say(text, kind = "good") {
@@ -28,9 +28,10 @@ async function go(event) {
   event.preventDefault();
   const { act } = asked.value;
   const words = event.currentTarget.elements.reason?.value.trim() || "";
+  const amount = event.currentTarget.elements.amount?.value.trim() || "";
   problem.value = { text: "", busy: true };
   try {
-    say(await act(words, (error) => (problem.value = { text: `${error.message}. Trying again …`, busy: true })));
+    say(await act(words, (error) => (problem.value = { text: `${error.message}. Trying again …`, busy: true }), amount));
     close();
   } catch (error) {
     problem.value = { text: `${error.message}. ${error.remedy || ""}`, busy: false };
@@ -49,7 +50,8 @@ export const Dialogs = live(() => {
       <form onSubmit=${go}>
         <h2 id="ask-title">${one.title}</h2>
         <p>${one.text}</p>
-        ${one.field && html`<label>${one.field}<input name="reason" autocomplete="off" maxlength="200" /></label>`}
+        ${one.amount && html`<label>${one.amount.label}<input name="amount" type="number" min=${one.amount.least} step="any" value=${one.amount.value} required autocomplete="off" /></label>`}
+        ${one.field && html`<label>${one.field}<input name="reason" autocomplete="off" maxlength="200" required=${one.required} /></label>`}
         <p class="wrong" role="alert">${problem.value.text}</p>
         <div class="actions">
           <button type="button" onClick=${close} autofocus>Leave it</button>

@@ -5,6 +5,7 @@ import { Asking, page } from "../asking.js";
 import { Command, Freshness, Problem, Progress, Section, Since, State, TERMINAL, Waiting } from "../parts.js";
 import { Flow } from "../flow.js";
 import { route, to } from "../route.js";
+import { steer } from "../steering.js";
 import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
 import { Component, html, live } from "../view.js";
@@ -49,7 +50,8 @@ function Head({ job }) {
   return html`<section class="card">
     <div class="title">
       <h1>${job.name || job.job_id}</h1> <${State} state=${job.state} />
-      <span class="actions">${ended ? retryJob(job.job_id) : cancelJob(job.job_id)}</span>
+      ${job.pause && html`<span class="flag" title=${job.pause.reason}>paused by ${job.pause.by || "somebody"} at ${moment(job.pause.at)}</span>`}
+      <span class="actions">${ended ? retryJob(job.job_id) : [...steer(job), cancelJob(job.job_id)]}</span>
     </div>
     ${job.reason && html`<p>${job.reason}</p>`}
     ${!ended && html`<p><${Grants} grants=${job.grants} /></p>`}

@@ -73,7 +73,7 @@ function List({ found, asked }) {
 const Row = still(({ job }) => {
   const ended = TERMINAL.has(job.state);
   return html`<div class="row" role="row" data-job=${job.job_id}>
-    <span role="cell"><${State} state=${job.state} /></span>
+    <span role="cell"><${State} state=${job.state} />${job.paused && html` <span class="flag">paused</span>`}</span>
     <span role="cell" class="named"><${JobLink} id=${job.job_id} name=${job.name} /> <span class="quiet id">${job.job_id}${job.queue === "default" ? "" : ` · ${job.queue}`}</span></span>
     <span role="cell"><${Progress} fraction=${job.progress} ended=${ended} /></span>
     <span role="cell" class="times">${ended ? html`<span class="quiet reason">${job.reason}</span>` : html`<${Grants} grants=${job.grants} />`}</span>

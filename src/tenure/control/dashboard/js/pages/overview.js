@@ -59,7 +59,7 @@ function Troubles({ troubles }) {
 
 function remedy({ kind, subject, remedy }) {
   const button = { drained: undrain, paused: resume }[kind]?.({ name: subject });
-  if (kind === "ended_badly" || kind === "retrying") return html`<a class="button" href=${to("job", [subject])}>See why</a> <${Command} text=${remedy} />`;
+  if (["ended_badly", "retrying", "past_its_beat", "paused_jobs"].includes(kind)) return html`<a class="button" href=${to("job", [subject])}>See why</a> <${Command} text=${remedy} />`;
   if (kind === "dead_letters") return html`<a class="button" href=${to("queues")}>Look</a> <${Command} text=${remedy} />`;
   const begin = remedy.search(/tenure [a-z]/);
   const [words, command] = begin < 0 ? [remedy, ""] : [remedy.slice(0, begin), remedy.slice(begin).replace(/`.*$| \(.*\)$/, "")];
