@@ -71,6 +71,24 @@ def test_work_that_gets_nowhere_is_ended_within_the_stuck_threshold(
     assert evidence in job.why()
 
 
+@workflow(stall=30, max_attempts=1)
+async def hangs(ctx: Any) -> None:
+    ctx.beat()
+    await asyncio.sleep(86_400)
+
+
+@pytest.mark.parametrize(("stands_still", "threshold_s"), [(hangs, 30), (stays_at_item_7, 120)])
+def test_without_a_deadline_work_that_stands_still_is_found_in_its_threshold(
+    datacenter: TestDatacenter, stands_still: Any, threshold_s: float
+) -> None:
+    job = datacenter.submit(stands_still)
+    datacenter.advance(seconds=threshold_s - 2)
+    assert not job.state.terminal
+    assert job.status().deadline is None
+    datacenter.advance(seconds=15)  # with the grace in which it may stop by itself
+    assert job.state.terminal, job.why()
+
+
 def test_a_chosen_stuck_threshold_reaches_the_worker(datacenter: TestDatacenter) -> None:
     job = datacenter.submit(stays_at_item_7, timeout=hours(6), stuck=40)
     datacenter.advance(seconds=60)

@@ -56,6 +56,8 @@ def test_what_is_said_of_an_attempt_that_another_worker_holds_is_neither_counted
         forged = runs(steps=2**53 - 1, fraction=1.0, note="forged")
         told = await ask(manager, WorkerReport(worker="evil", attempts=(forged,), wait_s=5.0))
         assert [one.reason for one in told.cancels] == ["another worker holds this delivery"]
+        view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]
+        assert (view.worker, view.steps, view.fraction, view.note) == ("w-1", 1, 0.25, "")
         await ask(manager, report(runs(steps=2, fraction=0.5)))
         view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]
         assert (view.worker, view.steps, view.fraction, view.note) == ("w-1", 2, 0.5, "")

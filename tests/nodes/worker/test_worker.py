@@ -52,6 +52,8 @@ class Stage:
         self.says: WorkerDirective | None = WorkerDirective(epoch=1)
         self.grants: ExtensionReply | None = None
         self.address = "m-1:1"
+        self.dead: set[str] = set()
+        """Addresses at which nobody is any more."""
         self._changed = asyncio.Event()
         self.engine.election(MANAGER_ELECTION).campaign(candidate_at("m-1", self.address), 3_600)
         calls = calls_for(self.engine)
@@ -66,6 +68,8 @@ class Stage:
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
         self.asked.append((self.clock.monotonic(), address, request))
         await asyncio.sleep(0)
+        if address in self.dead:
+            raise NodeUnavailableError(f"{address} is gone")
         if address != self.address:
             return Redirect(address=self.address, epoch=1)
         if self.says is None:
@@ -241,6 +245,22 @@ def test_while_nobody_answers_it_goes_on_under_its_last_verdict_and_finds_the_ne
         stage.say(epoch=2, verdict=ROUTE)
         await stage.passing(3)
         assert (stage.cast.most, stage.node.address) == (None, "m-2:2")
+
+    run(story)
+
+
+def test_a_leader_that_is_gone_is_not_asked_again_once_the_election_names_another() -> None:
+    async def story(stage: Stage) -> None:
+        stage.say(verdict=ROUTE)
+        await stage.passing(2)
+        election = stage.engine.election(MANAGER_ELECTION)
+        stage.dead, stage.address = {"m-1:1"}, "m-2:2"
+        stage.clock.advance(3_601)  # its term is over
+        election.campaign(candidate_at("m-2", "m-2:2"), 3_600)
+        stage.say(epoch=2, verdict=DRAIN)
+        await stage.passing(10)
+        assert (stage.cast.most, stage.node.address) == (0, "m-2:2")
+        assert "m-1:1" not in [address for at, address, _ in stage.asked if at > stage.clock.monotonic() - 5]
 
     run(story)
 
