@@ -17,6 +17,7 @@ from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
 from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
+from tenure.sim.kernel import Limits
 from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host, World
 
@@ -47,7 +48,7 @@ class CalmWorld:
     """A manager, a worker with one slot, and a client."""
 
     def __init__(self) -> None:
-        self.world = World(1, keep_trace=None)
+        self.world = World(1, keep_trace=None, limits=Limits(steps=20_000_000))
         self.world.node(MANAGER, partial(manage, datacenter="a", pace=CALM), engine="a").start()
         self.world.node("w1", work, engine="a").start()
         self._client = self.world.node("client", idle, engine="a")

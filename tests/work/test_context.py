@@ -75,6 +75,23 @@ def test_a_beat_shows_on_the_board(bench: Bench) -> None:
     assert reading.occupant.note == "half way"
 
 
+def test_a_beat_is_two_calls_and_two_stores_between_two_looks_at_the_thread(bench: Bench) -> None:
+    """It asks for the time and counts. `bench_slots` holds it to 250 ns; this finds a third call on any machine."""
+    context, calls = Context(bench.handle), []
+    context.beat()  # this one looks
+
+    def note(frame: Any, event: str, what: Any) -> None:
+        if event in ("call", "c_call"):
+            calls.append(frame.f_code.co_name if event == "call" else what.__name__)
+
+    sys.setprofile(note)
+    context.beat()
+    sys.setprofile(None)
+    own = calls[: calls.index("setprofile")]
+    inside_the_clock = {"boottime", "__enter__", "__exit__", "monotonic"}  # a manual clock is slower than the machine's
+    assert [name for name in own if name not in inside_the_clock] == ["beat", "next"]
+
+
 def test_absolute_counters_win_over_the_fraction(bench: Bench) -> None:
     Context(bench.handle).beat(progress=0.9, completed_items=1, total_items=4)
     assert bench.handle.record.read().progress == 0.25
