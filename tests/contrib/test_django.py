@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contrib.conftest import PATHS
+from tests.contrib.conftest import PATHS, ROOT
 
 from tenure.local.embedded import Embedded
 
@@ -22,13 +22,14 @@ PROJECT = Path(__file__).parent / "django_project"
 
 
 @pytest.fixture(scope="module")
-def environment(datacenter: Embedded) -> dict[str, str]:
+def environment(datacenter: Embedded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(PROJECT), *PATHS]),
+        "PYTHONPATH": os.pathsep.join([str(PROJECT), str(ROOT), *PATHS]),
         "DJANGO_SETTINGS_MODULE": "settings",
         "SHOP_DATABASE": datacenter.engine_url.removeprefix("sqlite:///"),
         "SHOP_ENGINE": datacenter.engine_url,
+        "SHOP_MAILS": str(tmp_path_factory.mktemp("mails")),
         "SHOP_MANAGERS": ",".join(datacenter.addresses),
     }
 
@@ -68,6 +69,9 @@ def test_a_project_calls_tasks_and_gets_results_errors_and_links(
 ) -> None:
     """One test, because each process of pytest that had a part of it would start a datacenter and a worker."""
     results(told)
+    assert datacenter.get(told["mail"]).wait(60) == "ada@example.org", "the example examples/real/signup_mail.py"
+    (mail,) = Path(environment["SHOP_MAILS"]).iterdir()
+    assert "Hello ada!" in mail.read_text()
     transactions(told, datacenter)
     assert told["link"] == f'<a href="http://{datacenter.addresses[0]}/#/job/a%20job%2F1">a job/1</a>'
     assert told["no link"] == "–"

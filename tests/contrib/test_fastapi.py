@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -19,6 +20,7 @@ from tenure import AsyncClient  # noqa: E402
 from tenure.contrib.fastapi import Tenure  # noqa: E402
 from tenure.errors import ConfigurationError, TenureError  # noqa: E402
 from tenure.local.embedded import Embedded  # noqa: E402
+from tenure.testing import TestDatacenter  # noqa: E402
 
 
 def application(datacenter: Embedded, **options: Any) -> FastAPI:
@@ -98,6 +100,24 @@ def test_the_code_on_the_page_runs_as_printed(datacenter: Embedded) -> None:
         compile(code.replace("127.0.0.1:8470", datacenter.addresses[0]), "frameworks.md", "exec", dont_inherit=True),
         names,
     )
+    assert datacenter.submit(count, to=1).wait(60) == 1, (
+        "until a worker has registered, nobody can know what nobody serves"
+    )
     with TestClient(names["app"]) as browser:
         refused = browser.post("/videos", params={"path": "a.mov"})
-    assert (refused.status_code, refused.json()["kind"]) == (422, "impossible"), "nobody serves `encode` here"
+    assert (refused.status_code, refused.json().get("kind")) == (422, "impossible"), refused.text
+
+
+def test_the_example_of_an_upload_takes_a_file_once(
+    datacenter: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE", datacenter.addresses[0])
+    monkeypatch.setenv("UPLOADS", str(tmp_path))
+    example = importlib.import_module("examples.real.upload_api")
+    with TestClient(example.app) as browser:
+        first, again = [browser.post("/uploads", files={"file": ("a.mov", b"film")}).json() for _ in range(2)]
+        assert first == again, "the same file is the same job"
+        assert browser.get(f"/jobs/{first['job']}").json()["state"] == "pending", "its worker may come later"
+    (path,) = tmp_path.iterdir()
+    with TestDatacenter() as offline:
+        assert offline.submit(example.digest, path=str(path)).wait() == path.name

@@ -4,6 +4,8 @@ import os
 
 SECRET_KEY = "for tests"
 USE_TZ = True
+EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+EMAIL_FILE_PATH = os.environ["SHOP_MAILS"]
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "django_tasks", "tenure.contrib.django", "shop"]
 DATABASES = {
     "default": {
@@ -17,7 +19,11 @@ TASKS = {
     "default": {
         "BACKEND": "tenure.contrib.django.backend.TenureBackend",
         "QUEUES": ["default", "mail"],
-        "OPTIONS": {"ADDRESSES": os.environ["SHOP_MANAGERS"], "ENGINE": os.environ["SHOP_ENGINE"]},
+        "OPTIONS": {
+            "ADDRESSES": os.environ["SHOP_MANAGERS"],
+            "ENGINE": os.environ["SHOP_ENGINE"],
+            "MODULES": ["examples.real.signup_mail"],
+        },
     },
     "in_transaction": {
         "BACKEND": "tenure.contrib.django.backend.TenureBackend",

@@ -7,10 +7,12 @@ import django
 
 django.setup()
 
+from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 from django.utils import timezone  # noqa: E402
 from django_tasks import TaskResultStatus  # noqa: E402
 from django_tasks.exceptions import TaskResultDoesNotExist  # noqa: E402
+from examples.real.signup_mail import sign_up  # noqa: E402
 from shop.models import Customer  # noqa: E402
 from shop.tasks import count_later, greet, remind, sell  # noqa: E402
 
@@ -30,6 +32,8 @@ def ended(result):
 
 
 told = {}
+call_command("migrate", verbosity=0)
+told["mail"] = sign_up("ada", "ada@example.org")
 with connection.schema_editor() as editor:
     editor.create_model(Customer)
 
