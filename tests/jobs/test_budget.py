@@ -28,7 +28,7 @@ from tenure.jobs.model import Schedule
 from tenure.jobs.outbox import to_archive
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.schedules import FireCron, PutSchedule
-from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
+from tenure.jobs.settings import MAX_PAGED_BUDGET, MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.workers import DrainWorker, EvictWorker, JudgeWorker
@@ -101,7 +101,7 @@ def test_a_thousand_ordinary_jobs_are_counted_within_an_eighth_of_what_they_take
 def test_the_limit_is_the_engines_and_the_budget_is_three_quarters_of_it() -> None:
     assert STATE_LIMIT == MAX_SNAPSHOT_BYTES
     assert MAX_STATE_BUDGET * 4 == STATE_LIMIT * 3
-    for wrong in (MIN_STATE_BUDGET - 1, MAX_STATE_BUDGET + 1):
+    for wrong in (MIN_STATE_BUDGET - 1, MAX_PAGED_BUDGET + 1):
         with pytest.raises(LimitError, match="state_budget"):
             JobSettings(state_budget=wrong)
     for wrong_time in (-1.0, float("nan")):

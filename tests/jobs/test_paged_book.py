@@ -8,10 +8,11 @@ from tests.jobs.desk import Desk, spec, submission
 from tests.jobs.random_commands import commands, follow
 
 from tenure.jobs import JobBook, JobSettings
-from tenure.jobs.decisions import Command
+from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.formats import RaiseFormat
-from tenure.jobs.paged_book import PagedRestore, cut_pages
+from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root, repaged
+from tenure.jobs.settings import MAX_STATE_BUDGET
 from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PageCut, joined, keys_of
 
 
@@ -186,3 +187,21 @@ def test_a_submission_of_the_same_id_after_it_was_forgotten_keeps_its_place() ->
     desk.submit("j-0", *submission("j-0", spec("w")).workflows)
     store.save(desk.book, 2)
     assert list(store.load(desk.book.settings).jobs) == ["j-1", "j-2", "j-0"]
+
+
+def test_a_state_in_pages_may_be_larger_than_a_snapshot() -> None:
+    desk = Desk(settings=JobSettings(state_budget=4 * MAX_STATE_BUDGET))
+    assert desk.book.budget == MAX_STATE_BUDGET
+    desk.do(RaiseFormat())
+    assert desk.book.budget == 4 * MAX_STATE_BUDGET
+    assert desk.do(RaiseFormat()).outcome is Outcome.ALREADY
+
+
+def test_pages_of_another_layout_are_not_taken_for_ours() -> None:
+    desk, store = raised(3), Store()
+    store.save(desk.book, 1)
+    assert desk.book.pages is not None
+    cut = repaged(desk.book.snapshot(), 9, 2)
+    other = read_root(cut.root)
+    desk.book.pages.adopt(other.sections, other.layout)
+    assert not any(desk.book.pages.refs.values())

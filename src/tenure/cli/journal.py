@@ -16,13 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.options import REFUSED, console, friendly, print_json, say, show
-from tenure.engines.contracts import Engine, Entry, Journal, Snapshot
+from tenure.engines.contracts import Engine, Entry, Journal, Snapshot, Store
 from tenure.engines.urls import redact
 from tenure.jobs.topics import decode_event, decode_gate_event
 from tenure.jobs.why import utc
 from tenure.nodes.gate.leader import GateRules
 from tenure.nodes.journal_checksum import OpenedSnapshot, entry_damage, is_checked, opened
-from tenure.nodes.journal_repair import Damage, Examination, JournalKind, examine, mend, named
+from tenure.nodes.journal_repair import Damage, Examination, JournalKind, examine, mend, named, pages_of
 from tenure.nodes.manager.ledger import DatacenterRules
 
 
@@ -100,6 +100,10 @@ class Opened(NamedTuple):
     kind: JournalKind
     url: str
 
+    @property
+    def pages(self) -> Store:
+        return pages_of(self.engine, self.kind)
+
 
 def journal_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--engine` and `--journal`. The command gets the opened journal as `opened_`."""
@@ -152,7 +156,7 @@ def check(opened_: Opened, as_json: bool) -> None:
 
     Changes nothing, and may run beside a leader. The exit code is 1 when something is damaged.
     """
-    found = examine(opened_.journal, opened_.kind)
+    found = examine(opened_.journal, opened_.kind, opened_.pages)
     tell(found, opened_, as_json)
     raise SystemExit(REFUSED if found.damages else 0)
 
@@ -226,7 +230,7 @@ def repair(
 
     It refuses while somebody leads: a leader has the whole state in its memory and writes a sound snapshot of it by itself, every 500 entries.
     """
-    found = examine(opened_.journal, opened_.kind, without_snapshot=without_snapshot)
+    found = examine(opened_.journal, opened_.kind, opened_.pages, without_snapshot=without_snapshot)
     tell(found, opened_, as_json)
     if not found.damages:
         return
@@ -239,7 +243,7 @@ def repair(
         return
     refuse_beside_a_leader(opened_, force)
     kept = keep_copies(keep, opened_.kind.name, found.damages)
-    mend(opened_.journal, found)
+    mend(opened_.journal, found, opened_.pages)
     say(f"Mended: a snapshot at {found.seq}. What was damaged is kept in {kept}.", err=True)
     say("Managers and gates that wait for it look every ten seconds; none needs a restart.", err=True)
 

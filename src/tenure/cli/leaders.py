@@ -87,6 +87,7 @@ def _manager_settings(
     fallback: float,
     keep_finished: float,
     state_budget: float,
+    raise_format: bool,
     stuck: float | None,
     healthcheck: float,
     hooks: str,
@@ -113,6 +114,7 @@ def _manager_settings(
         fallback_s=fallback,
         keep_finished_s=keep_finished,
         state_budget=int(state_budget * 1_048_576),
+        raise_format=raise_format,
     )
 
 
@@ -140,7 +142,15 @@ def _process_name() -> str:
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
 @click.option("--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists.")
 @click.option(
-    "--state-budget", default=48.0, show_default=True, help="MiB of state at which new jobs are refused; at most 48."
+    "--state-budget",
+    default=192.0,
+    show_default=True,
+    help="MiB of state at which new jobs are refused; at most 48 until the format is raised.",
+)
+@click.option(
+    "--raise-format",
+    is_flag=True,
+    help="Save the state in pages from now on. Earlier releases cannot read it then. A new datacenter does so by itself.",
 )
 @click.option(
     "--stuck",

@@ -147,7 +147,7 @@ def nearly_full(book: JobBook) -> list[Alarm]:
     """Returns an alarm when the state comes near its budget. At the budget the leader refuses new jobs."""
     if not budget.is_crowded(book):
         return []
-    jobs, ended, most = len(book.jobs), len(book.ended), book.settings.state_budget
+    jobs, ended, most = len(book.jobs), len(book.ended), book.budget
     facts = f"{jobs:,} jobs ({ended:,} of them ended) fill {budget.claimed(book):,} of {most:,} bytes of state"
     if budget.is_full(book):
         facts += ", and new ones are refused"

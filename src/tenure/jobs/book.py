@@ -37,7 +37,7 @@ from tenure.jobs.model import (
 )
 from tenure.jobs.outages import OutageRecord
 from tenure.jobs.queues import QueueRecord
-from tenure.jobs.settings import JobSettings
+from tenure.jobs.settings import MAX_STATE_BUDGET, JobSettings
 from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
@@ -155,6 +155,12 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Returns the book that `snapshot` was taken of."""
         state = read_snapshot(_state_decoder, snapshot, "jobs")
         return cls(settings, state, state_bytes=len(snapshot))
+
+    @property
+    def budget(self) -> int:
+        """The bytes of state at which nothing new is accepted."""
+        most = self.settings.state_budget
+        return most if self.pages is not None else min(most, MAX_STATE_BUDGET)
 
     def live_jobs(self) -> Iterator[JobInfo]:
         return (info for info in self.state.jobs.values() if not info.state.terminal)
@@ -367,7 +373,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if len(history) >= limit:
             # The first events of a job explain its end: keep the first tenth, and drop the oldest line after it.
             self._elide(info, limit // 10)
-        if self.size.history + len(encoded) > self.settings.state_budget // HISTORY_SHARE:
+        if self.size.history + len(encoded) > self.budget // HISTORY_SHARE:
             if self.pages is not None:
                 self.pages.sections["jobs"].changed(
                     info.id, self.position

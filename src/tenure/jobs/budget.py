@@ -1,12 +1,12 @@
 """Limits the state of a datacenter, and decides what happens as it fills up. Pure questions about a book; see decision 0220.
 
-With B for the budget (`JobSettings.state_budget`, at most 48 of the 64 MiB that a snapshot may have):
+With B for the budget (`JobSettings.state_budget`; in format 1 at most 48 of the 64 MiB that a snapshot may have):
 
     B / 2      finished jobs are archived at once, oldest first, instead of after `archive_after`
     B * 3/4    an alarm
     B          nothing new is accepted; errors and results are kept short in the state, long results in the store
     B * 7/6    errors are left out of the state
-    B * 4/3    the limit of a snapshot, which is not reached
+    B * 4/3    the limit of a snapshot of format 1, which is not reached
 
 The size is an upper bound of the bytes of a snapshot. Measuring a state means encoding it, which costs 2 ms for each megabyte, so each
 event adds the most that it can add (`Event.growth`) and subtracts what it removed. The bound is exact after every measurement, and about a
@@ -147,23 +147,23 @@ def claimed(book: JobBook) -> int:
 
 def is_full(book: JobBook) -> bool:
     """Returns True while nothing new is accepted."""
-    return claimed(book) + SMALL_RECORD_BYTES > book.settings.state_budget
+    return claimed(book) + SMALL_RECORD_BYTES > book.budget
 
 
 def is_crowded(book: JobBook) -> bool:
     """Returns True when the state is so full that an operator needs an alarm."""
-    return claimed(book) * 4 >= book.settings.state_budget * 3
+    return claimed(book) * 4 >= book.budget * 3
 
 
 def keep_finished(book: JobBook) -> float:
     """Returns the seconds for which a finished job stays in memory: `archive_after`, or 0 while its room is needed."""
-    return 0.0 if claimed(book) * 2 >= book.settings.state_budget else book.settings.archive_after
+    return 0.0 if claimed(book) * 2 >= book.budget else book.settings.archive_after
 
 
 def check_room(book: JobBook, more: int = SMALL_RECORD_BYTES) -> None:
     """Raise `DatacenterFullError` when the state is at its budget, or would be with `more` bytes."""
-    if claimed(book) + more > book.settings.state_budget:
-        raise _full("the jobs of this datacenter", claimed(book), book.settings.state_budget)
+    if claimed(book) + more > book.budget:
+        raise _full("the jobs of this datacenter", claimed(book), book.budget)
 
 
 def check_tombstones(book: JobBook) -> None:
@@ -178,8 +178,8 @@ def check_schedules(book: JobBook, more: int) -> None:
 
 def _check_share(book: JobBook, what: str, count: int, share: int, more: int = SMALL_RECORD_BYTES) -> None:
     check_room(book, more)
-    if (count + more) * share >= book.settings.state_budget:
-        raise _full(what, count, book.settings.state_budget // share)
+    if (count + more) * share >= book.budget:
+        raise _full(what, count, book.budget // share)
 
 
 def _full(what: str, count: int, most: int) -> DatacenterFullError:
@@ -195,21 +195,21 @@ def check_worker(book: JobBook, worker: str) -> None:
 
 def needs_measuring(book: JobBook) -> bool:
     """Returns True when the bound may be so much too high that it would alarm or refuse without need."""
-    return is_crowded(book) and book.size.since_measured * 8 >= book.settings.state_budget
+    return is_crowded(book) and book.size.since_measured * 8 >= book.budget
 
 
 def archive_is_full(book: JobBook, more: int) -> bool:
     """Returns True when archived ids, with `more` bytes, take more than their share."""
-    return (book.size.shares["archive"] + more) * ARCHIVE_SHARE > book.settings.state_budget
+    return (book.size.shares["archive"] + more) * ARCHIVE_SHARE > book.budget
 
 
 def max_result_bytes(book: JobBook) -> int:
     """Returns the most bytes of a result in the journal. The leader puts a larger one into the store."""
-    return SHORT_RESULT_BYTES if book.size.total >= book.settings.state_budget else LIMITS.max_result_bytes
+    return SHORT_RESULT_BYTES if book.size.total >= book.budget else LIMITS.max_result_bytes
 
 
 def max_error_chars(book: JobBook) -> int:
     """Returns the most characters of an error that the state keeps."""
-    if book.size.total * 6 >= book.settings.state_budget * 7:
+    if book.size.total * 6 >= book.budget * 7:
         return 0
-    return SHORT_ERROR_CHARS if book.size.total >= book.settings.state_budget else LIMITS.max_error_chars
+    return SHORT_ERROR_CHARS if book.size.total >= book.budget else LIMITS.max_error_chars

@@ -26,6 +26,7 @@ class BookRoot(msgspec.Struct, kw_only=True):
     """The contents of a snapshot of format 2: the state without the records that are in pages."""
 
     version: int = PAGED_VERSION
+    layout: int
     state: BookState
     sections: SectionRoots
     elections: list[SavedElection] = []
@@ -48,9 +49,16 @@ def cut_pages(book: JobBook, seq: int, epoch: int) -> PageCut:
     refs, blobs = pages.changed_pages(book.state, seq, epoch)
     pages.forget_elections(refs, seq)
     rest = msgspec.structs.replace(book.state, jobs={}, archive={}, tombstones={})
-    root = _encode(BookRoot(state=rest, sections=pages.roots(refs), elections=pages.elections))
+    root = _encode(BookRoot(layout=pages.layout, state=rest, sections=pages.roots(refs), elections=pages.elections))
     book.size.measured(len(root) + pages.weight(refs))
     return PageCut(seq, root, blobs, refs)
+
+
+def repaged(snapshot: bytes, seq: int, epoch: int) -> PageCut:
+    """Returns what saves a whole state, of format 1, in new pages."""
+    book = JobBook.restore(snapshot)
+    book.pages = StatePages.of(book.state, seq)
+    return cut_pages(book, seq, epoch)
 
 
 class PagedRestore:
@@ -62,9 +70,9 @@ class PagedRestore:
             (name, ref) for name in SECTIONS for ref in root.sections[name].pages
         ]
         self.book = JobBook(settings, root.state)
-        self.book.pages = self._pages = StatePages()
+        self.book.pages = self._pages = StatePages(root.layout)
         self._pages.elections = root.elections
-        self._pages.adopt(root.sections)
+        self._pages.adopt(root.sections, root.layout)
         for name, section in root.sections.items():
             self._pages.sections[name].begin(section)
 

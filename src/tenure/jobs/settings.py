@@ -21,7 +21,10 @@ GATE_STUCK_THRESHOLD_S = 180.0
 
 
 MAX_STATE_BUDGET = 50_331_648
-"""48 MiB: three quarters of the bytes that a snapshot may have (`budget.STATE_LIMIT`)."""
+"""48 MiB: three quarters of the bytes that a snapshot may have (`budget.STATE_LIMIT`). A state of format 1 has no larger budget."""
+PAGED_STATE_BUDGET = 201_326_592
+"""192 MiB: the usual budget of a state that is saved in pages (decision 0421). It takes about twice as much memory."""
+MAX_PAGED_BUDGET = 4_294_967_296
 MIN_STATE_BUDGET = 262_144
 
 
@@ -41,14 +44,15 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The seconds for which the ids and idempotency keys of archived jobs, and tombstones, are remembered."""
     max_remembered: int = 250_000
     """The most archived ids that are remembered, so that memory stays bounded at any rate of jobs."""
-    state_budget: int = MAX_STATE_BUDGET
-    """The bytes of state at which nothing new is accepted. A third more is kept free for what accepted jobs still add (decision 0220)."""
+    state_budget: int = PAGED_STATE_BUDGET
+    """The bytes of state at which nothing new is accepted; 48 MiB at most while the state is saved as one snapshot. A third more is kept free for
+    what accepted jobs still add (decision 0220)."""
 
     def __post_init__(self) -> None:
         for field in ("report_interval", "fallback_after", "stuck_threshold"):
             check_positive(field, getattr(self, field))
-        if not MIN_STATE_BUDGET <= self.state_budget <= MAX_STATE_BUDGET:
-            allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_STATE_BUDGET:,} bytes"
+        if not MIN_STATE_BUDGET <= self.state_budget <= MAX_PAGED_BUDGET:
+            allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_PAGED_BUDGET:,} bytes"
             raise LimitError("state_budget", self.state_budget, allowed)
         if not self.archive_after >= 0:  # also refuses NaN
             raise LimitError("archive_after", self.archive_after, "0 seconds or more")

@@ -130,7 +130,9 @@ class PagedSection:
 class StatePages:
     """Knows the page of every record, and which pages a saved state lacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: int) -> None:
+        self.layout = layout
+        """The sequence at which records were first placed. Pages of another layout hold other records under the same number."""
         self.sections: dict[Section, PagedSection] = {name: PagedSection() for name in SECTIONS}
         self.elections: list[SavedElection] = []
         """The elections that some saved page may lack, oldest first."""
@@ -140,7 +142,7 @@ class StatePages:
     @classmethod
     def of(cls, state: BookState, seq: int) -> StatePages:
         """Places every record of a state that had no pages. Each of them has changed."""
-        pages = cls()
+        pages = cls(seq)
         for name in SECTIONS:
             records: Mapping[str, Any] = getattr(state, name)
             for key, record in records.items():
@@ -151,11 +153,11 @@ class StatePages:
         self.elections.append(SavedElection(seq, event))
         del self.elections[: -4 * MOST_ELECTIONS]
 
-    def adopt(self, sections: SectionRoots) -> None:
-        """Takes the pages of the root that is in force as those that are saved."""
-        self.refs = {name: {ref.number: ref for ref in sections[name].pages} for name in sections}
-        for name in SECTIONS:
-            self.refs.setdefault(name, {})
+    def adopt(self, sections: SectionRoots, layout: int) -> None:
+        """Takes the pages of the root that is in force as those that are saved: none of them where the root has another layout."""
+        self.refs = {name: {} for name in SECTIONS}
+        if layout == self.layout:
+            self.refs |= {name: {ref.number: ref for ref in sections[name].pages} for name in sections}
 
     def lacking(self, ref: PageRef) -> list[SavedElection]:
         """Returns the elections that a saved page lacks."""

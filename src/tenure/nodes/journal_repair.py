@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tenure.engines.contracts import Entry, Head, Journal, Snapshot
-from tenure.errors import TenureError, Truncated
+from tenure.engines.contracts import Engine, Entry, Head, Journal, Snapshot, Store
+from tenure.errors import JournalDamagedError, TenureError, Truncated
+from tenure.jobs.paged_book import repaged
 from tenure.nodes.journal_checksum import (
     begins_as_a_state,
     checked_state,
@@ -26,6 +27,7 @@ from tenure.nodes.journal_checksum import (
 )
 from tenure.nodes.journal_reading import restore, unknown_kind
 from tenure.nodes.node_rules import NodeRules
+from tenure.nodes.state_saving import PageGone, PageReading, read_pages_now
 
 
 class JournalKind(NamedTuple):
@@ -36,11 +38,12 @@ class JournalKind(NamedTuple):
     new_book: Callable[[], Any]
     restored: Callable[[bytes], Any]
     decode: Callable[[bytes], Any]
+    restoring: Callable[[bytes], PageReading[Any] | None] = lambda snapshot: None
 
     @classmethod
     def of(cls, rules: NodeRules[Any, Any], decode: Callable[[bytes], Any]) -> JournalKind:
         """Returns the kind of journal that nodes with these rules write."""
-        return cls(rules.journal, rules.election, rules.new_book, rules.restored, decode)
+        return cls(rules.journal, rules.election, rules.new_book, rules.restored, decode, rules.restoring)
 
     def readable(self, event: bytes) -> bool:
         try:
@@ -89,6 +92,8 @@ class Examination(NamedTuple):
     damages: tuple[Damage, ...]
     seq: int
     state: bytes | None
+    paged: bool = False
+    """True where the state is saved in pages; `state` is whole all the same."""
 
     @property
     def newer(self) -> bool:
@@ -102,18 +107,26 @@ def entries_after(journal: Journal, after: int) -> Any:
         after = page[-1].seq
 
 
-def examine(journal: Journal, kind: JournalKind, *, without_snapshot: bool = False) -> Examination:
+def pages_of(engine: Engine, kind: JournalKind) -> Store:
+    """Returns the store that holds the pages of a journal's state."""
+    return engine.store(f"{kind.name}.pages")
+
+
+def examine(
+    journal: Journal, kind: JournalKind, pages: Store | None = None, *, without_snapshot: bool = False
+) -> Examination:
     """Reads the whole journal. With `without_snapshot`, it goes on where nothing of the snapshot can be read."""
     while True:
         try:
-            return _Examiner(journal, kind, without_snapshot).examine()
+            return _Examiner(journal, kind, pages, without_snapshot).examine()
         except Truncated:
             continue  # a leader has saved a newer snapshot meanwhile, and truncated the entries below it
 
 
 class _Examiner:
-    def __init__(self, journal: Journal, kind: JournalKind, without_snapshot: bool) -> None:
-        self._journal, self._kind, self._without = journal, kind, without_snapshot
+    def __init__(self, journal: Journal, kind: JournalKind, pages: Store | None, without_snapshot: bool) -> None:
+        self._journal, self._kind, self._pages, self._without = journal, kind, pages, without_snapshot
+        self._paged = False
         self._damages: list[Damage] = []
         self._book: Any = kind.new_book()
         self._base = self._book.snapshot()
@@ -137,7 +150,8 @@ class _Examiner:
         self._missing(seq + 1, head.seq + 1)
         seq = max(seq, head.seq)
         state = None if any(one.newer for one in self._damages) else checked_state(self._book.snapshot(), seq)
-        return Examination(head, snapshot, self._count, self._unchecked, tuple(self._damages), seq, state)
+        paged = self._paged or getattr(self._book, "pages", None) is not None
+        return Examination(head, snapshot, self._count, self._unchecked, tuple(self._damages), seq, state, paged)
 
     def _missing(self, first: int, end: int) -> None:
         for seq in range(first, end):
@@ -148,11 +162,28 @@ class _Examiner:
         found = opened(snapshot)
         self._unchecked += not found.checked
         try:
-            self._begin(restore(self._journal.name, snapshot, self._kind.restored))
+            self._begin(self._restored(snapshot))
+        except Truncated:
+            raise
         except TenureError as error:
             why = getattr(error, "why", str(error))
             return self._start_otherwise(snapshot, why, newer="this Tenure reads up to" in why)
         return snapshot.seq
+
+    def _restored(self, snapshot: Snapshot) -> Any:
+        reading = restore(self._journal.name, snapshot, self._kind.restoring) if self._pages is not None else None
+        if reading is None or self._pages is None:
+            return restore(self._journal.name, snapshot, self._kind.restored)
+        self._paged = True
+        try:
+            book = read_pages_now(self._journal.name, snapshot.seq, reading, self._pages)
+        except PageGone as gone:
+            newest = self._journal.latest_snapshot()
+            if newest is not None and newest.seq > snapshot.seq:
+                raise Truncated(snapshot.seq, newest.seq) from gone
+            raise JournalDamagedError(self._journal.name, "snapshot", snapshot.seq, f"{gone} is missing") from gone
+        # As a whole state from here on: an examination takes it apart and puts it together again.
+        return self._kind.restored(book.snapshot())
 
     def _start_otherwise(self, snapshot: Snapshot, why: str, *, newer: bool) -> int | None:
         if newer:
@@ -236,14 +267,20 @@ class _Examiner:
         self._damages.append(Damage(part, seq, why, mend, lost, newer, entry, snapshot))
 
 
-def mend(journal: Journal, found: Examination) -> None:
-    """Saves the fold of the examination as a snapshot, and truncates the entries below it.
+def mend(journal: Journal, found: Examination, pages: Store | None = None) -> None:
+    """Saves the fold of the examination as a snapshot, or in pages where it was in pages, and truncates the entries below it.
 
     Raises `StaleEpochError` when a newer leader has written meanwhile.
     """
     assert found.state is not None, "it cannot be mended as it is"
     epoch = max(found.head.epoch, found.snapshot.epoch if found.snapshot is not None else 0)
-    journal.snapshot(found.state, found.seq, epoch=epoch)
+    state = found.state
+    if found.paged and pages is not None:
+        cut = repaged(opened(Snapshot(found.seq, epoch, state)).state, found.seq, epoch)
+        for key, blob in cut.blobs.items():
+            pages.put(key, blob)
+        state = checked_state(cut.root, found.seq)
+    journal.snapshot(state, found.seq, epoch=epoch)
     journal.truncate(found.seq)
 
 

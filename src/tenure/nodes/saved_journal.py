@@ -15,6 +15,9 @@ from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
 from tenure.nodes.state_saving import StateCut, StateSaver
 
+SAVED_AT_BYTES = 8_388_608
+"""A state in pages is saved when so many bytes of events were appended since it last was."""
+
 
 class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     """A journal whose fold is saved. The subclass writes it."""
@@ -55,12 +58,8 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
 
     async def snapshot_if_due(self) -> bool:
         """Saves the state when enough was appended since it was last saved, and truncates the entries that it covers."""
-        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.rules.snapshot_every:
+        if self._epoch is None or self.deposed is not None or not self._is_due():
             return False
-        if self._bytes_since < self._snapshot_bytes and not self.rules.paged(self.book):
-            return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
-        if self.seq < self._snapshot_tried_at + self.rules.snapshot_every:
-            return False  # the last try could not save it, and encoding a large book costs much
         self._snapshot_tried_at = self.seq
         try:
             cut = await self._cut()
@@ -77,6 +76,20 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             return False
         self._snapshot_at, self._snapshot_bytes = cut.seq, len(state)
         return True
+
+    def _is_due(self) -> bool:
+        """Returns True when what was appended since the last saving is worth another."""
+        every = self.rules.snapshot_every
+        if self.rules.paged(self.book):
+            # It costs what changed. A few large entries count as many small ones: a node that starts folds them all.
+            return self.seq - self._snapshot_tried_at >= every or self._bytes_since >= SAVED_AT_BYTES
+        if self.seq - self._snapshot_at < every:
+            return False
+        if self._bytes_since < self._snapshot_bytes:
+            return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
+        return (
+            self.seq >= self._snapshot_tried_at + every
+        )  # the last try may have failed, and encoding a large book costs much
 
     async def _cut(self) -> StateCut:
         """Returns the state, encoded at a moment at which all of it is durable: now, or between two appends of the writer.

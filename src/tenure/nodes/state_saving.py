@@ -62,21 +62,41 @@ class PageGone(Exception):
 async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store, calls: Calls) -> BookT_co:
     """Returns the book. Gives way to other tasks after each few pages. Raises `PageGone` and `JournalDamagedError`."""
     for some in _few(reading.wanted, READ_AT_ONCE):
-        keys = [key for section, ref in some for key in ref.keys(section)]
         found: dict[str, bytes] = {}
-        for few in _few(keys, READ_AT_ONCE):
+        for few in _few(_keys(some), READ_AT_ONCE):
             found |= await calls.run(pages.get_many, few)
-        for section, ref in some:
-            chunks = [found[key] for key in ref.keys(section) if key in found]
-            if len(chunks) < ref.chunks:
-                raise PageGone(f"page {ref.number} of {section}")
-            encoded = joined(chunks)
-            if encoded is None:
-                why = f"the checksum of page {ref.number} of {section} is wrong"
-                raise JournalDamagedError(journal, "snapshot", seq, why)
-            reading.add(section, ref, encoded)
+        _add(journal, seq, reading, some, found)
         await asyncio.sleep(0)
     return reading.book
+
+
+def read_pages_now(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store) -> BookT_co:
+    """Does the same as `read_pages`, for tools without an event loop."""
+    for some in _few(reading.wanted, READ_AT_ONCE):
+        found: dict[str, bytes] = {}
+        for few in _few(_keys(some), READ_AT_ONCE):
+            found |= pages.get_many(few)
+        _add(journal, seq, reading, some, found)
+    return reading.book
+
+
+Wanted = list[tuple[Section, PageRef]]
+
+
+def _keys(wanted: Wanted) -> list[str]:
+    return [key for section, ref in wanted for key in ref.keys(section)]
+
+
+def _add(journal: str, seq: int, reading: PageReading[BookT_co], wanted: Wanted, found: Mapping[str, bytes]) -> None:
+    for section, ref in wanted:
+        chunks = [found[key] for key in ref.keys(section) if key in found]
+        if len(chunks) < ref.chunks:
+            raise PageGone(f"page {ref.number} of {section}")
+        encoded = joined(chunks)
+        if encoded is None:
+            why = f"the checksum of page {ref.number} of {section} is wrong"
+            raise JournalDamagedError(journal, "snapshot", seq, why)
+        reading.add(section, ref, encoded)
 
 
 ItemT = TypeVar("ItemT")

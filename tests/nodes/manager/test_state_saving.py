@@ -10,11 +10,13 @@ import pytest
 from tests.nodes.manager.harness import ManagerGroup, submission
 from tests.nodes.manager.harness import run_group as run
 
+from tenure.cli.journal import KINDS
 from tenure.engines.aio import calls_for
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.state_pages import is_paged
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.journal_checksum import opened
+from tenure.nodes.journal_repair import examine, mend
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL
 
@@ -197,5 +199,30 @@ def test_a_datacenter_of_an_earlier_release_keeps_its_format_until_it_is_raised(
         fourth = group.manager("m-4", setup=PAGED)
         await group.until(lambda: fourth.ledger.book.snapshot() == third.ledger.book.snapshot())
         assert len(fourth.ledger.book.jobs) == 60
+
+    run(story)
+
+
+def test_a_damaged_journal_above_pages_is_mended_in_pages() -> None:
+    async def story(group: ManagerGroup) -> None:
+        first = await leading(group, "m-1")
+        await submit(first, *range(100))
+        await group.until(lambda: saved_at(group) >= 90)
+        await group.kill("m-1")
+        journal, store = group.engine.journal(JOURNAL), group.engine.store(f"{JOURNAL}.pages")
+        whole = examine(journal, KINDS["manager"], store)
+        assert (whole.damages, whole.paged) == ((), True)
+        head = journal.head()
+        event = b'{"type":"JobCleaned","at":1.0,"job_id":"nobody"}'
+        journal.append([event], epoch=head.epoch, expect=head.seq, append_id="0" * 32)
+        found = examine(journal, KINDS["manager"], store)
+        assert [one.seq for one in found.damages] == [head.seq + 1]
+        mend(journal, found, store)
+        assert saved_at(group) == head.seq + 1
+        second = await leading(group, "m-2")
+        assert len(second.ledger.book.jobs) == 100
+        await submit(second, *range(100, 120))
+        third = group.manager("m-3", setup=PAGED)
+        await group.until(lambda: third.ledger.book.snapshot() == second.ledger.book.snapshot())
 
     run(story)

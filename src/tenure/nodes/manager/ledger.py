@@ -78,7 +78,8 @@ class DatacenterRules:
 
     def adopt(self, book: JobBook, snapshot: bytes) -> None:
         if book.pages is not None:
-            book.pages.adopt(read_root(snapshot).sections if is_paged(snapshot) else {})
+            root = read_root(snapshot) if is_paged(snapshot) else None
+            book.pages.adopt(root.sections if root else {}, root.layout if root else 0)
 
     def decide(self, book: JobBook, command: Command, now: float) -> Decision:
         return decide(book, command, now)

@@ -36,7 +36,7 @@ from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
-from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.jobs.settings import PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
@@ -143,7 +143,7 @@ class ManagerGauges(NodeGauges):
         jobs = {"live": len(book.jobs) - len(book.ended), "ended": len(book.ended)}
         yield gauges("tenure_jobs", "Jobs in memory.", ["state"], jobs)
         yield gauge("tenure_state_bytes", "Bytes of state, with what live jobs may yet need.", claimed(book))
-        yield gauge("tenure_state_budget_bytes", "At so many, new jobs are refused.", book.settings.state_budget)
+        yield gauge("tenure_state_budget_bytes", "At so many, new jobs are refused.", book.budget)
         attempts = {
             "resting": len(book.resting),
             "held": sum(map(len, book.ready.values())),
@@ -196,8 +196,10 @@ class ManagerSettings(NodeSettings):
     """A local timeout that no gate has answered for these seconds is executed here."""
     keep_finished_s: float = 3_600.0
     """The seconds for which a finished job stays in memory and in lists; fewer when its room is needed."""
-    state_budget: int = MAX_STATE_BUDGET
-    """The bytes of state at which the leader refuses new jobs."""
+    state_budget: int = PAGED_STATE_BUDGET
+    """The bytes of state at which the leader refuses new jobs; 48 MiB at most until the format is raised."""
+    raise_format: bool = False
+    """True saves the state in pages from now on, which earlier releases cannot read. A new datacenter does so in any case."""
     hooks: Sequence[HookSettings] = ()
     """Whom it tells of alarms and of ends of jobs."""
 
@@ -224,7 +226,8 @@ class ManagerSettings(NodeSettings):
             state_budget=self.state_budget,
         )
         fleet = FleetSettings(healthcheck_s=self.healthcheck_s)
-        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet, engine_submissions=True)
+        raised = self.raise_format or None
+        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet, raise_format=raised, engine_submissions=True)
 
 
 async def serve(
