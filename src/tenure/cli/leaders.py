@@ -73,6 +73,39 @@ front_options = one_value(
 """Adds the options of a port. The command gets one `FrontOptions` as `front`."""
 
 
+class StateOptions(NamedTuple):
+    """How much a manager keeps, and in which form; named as in `ManagerSettings`."""
+
+    keep_finished_s: float
+    state_budget: int
+    raise_format: bool
+
+
+def _state_options(keep_finished: float, state_budget: float, raise_format: bool) -> StateOptions:
+    return StateOptions(keep_finished, int(state_budget * 1_048_576), raise_format)
+
+
+state_options = one_value(
+    "state",
+    _state_options,
+    click.option(
+        "--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists."
+    ),
+    click.option(
+        "--state-budget",
+        default=192.0,
+        show_default=True,
+        help="MiB of state at which new jobs are refused; at most 48 until the format is raised.",
+    ),
+    click.option(
+        "--raise-format",
+        is_flag=True,
+        help="Save the state in pages from now on. Earlier releases cannot read it then. A new datacenter does so by itself.",
+    ),
+)
+"""Adds the options of a manager's state. The command gets one `StateOptions` as `state`."""
+
+
 def _manager_settings(
     url: str,
     name: str,
@@ -85,9 +118,7 @@ def _manager_settings(
     gates: tuple[str, ...],
     report: float,
     fallback: float,
-    keep_finished: float,
-    state_budget: float,
-    raise_format: bool,
+    state: StateOptions,
     stuck: float | None,
     healthcheck: float,
     hooks: str,
@@ -112,9 +143,7 @@ def _manager_settings(
         gates=gates,
         report_s=report,
         fallback_s=fallback,
-        keep_finished_s=keep_finished,
-        state_budget=int(state_budget * 1_048_576),
-        raise_format=raise_format,
+        **state._asdict(),
     )
 
 
@@ -140,18 +169,7 @@ def _process_name() -> str:
 )
 @click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
-@click.option("--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists.")
-@click.option(
-    "--state-budget",
-    default=192.0,
-    show_default=True,
-    help="MiB of state at which new jobs are refused; at most 48 until the format is raised.",
-)
-@click.option(
-    "--raise-format",
-    is_flag=True,
-    help="Save the state in pages from now on. Earlier releases cannot read it then. A new datacenter does so by itself.",
-)
+@state_options
 @click.option(
     "--stuck",
     type=float,

@@ -137,7 +137,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if self.settings.history_limit:
             self._note(event, encoded)
         if self.pages is not None:
-            self._mark(self.pages, event, encoded)
+            self.pages.mark(event, encoded, self.position)
 
     def snapshot(self) -> bytes:
         """Returns all of the state, in an encoding that depends on nothing but the state."""
@@ -332,17 +332,6 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.moved(info, workflow, WorkflowState.WAITING)
             if workflow.state is WorkflowState.RUNNING:
                 self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
-
-    def _mark(self, pages: StatePages, event: Event, encoded: bytes | None) -> None:
-        """Notes which pages an event changed: those of the jobs that it names."""
-        jobs = pages.sections["jobs"]
-        job_id = getattr(event, "job_id", None)
-        if job_id is not None:
-            jobs.changed(job_id, self.position)
-        for name in getattr(event, "jobs", None) or ():
-            jobs.changed(name, self.position)
-        if type(event).__name__ == "LeaderElected":
-            pages.elected(self.position, encoded or encode_event(event))
 
     def _note(self, event: Event, encoded: bytes | None) -> None:
         """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""

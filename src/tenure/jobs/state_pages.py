@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from tenure.errors import EngineVersionError
+from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone
 
 if TYPE_CHECKING:
@@ -149,9 +150,17 @@ class StatePages:
                 pages.sections[name].came(key, len(_encode(record)), seq)
         return pages
 
-    def elected(self, seq: int, event: bytes) -> None:
-        self.elections.append(SavedElection(seq, event))
-        del self.elections[: -4 * MOST_ELECTIONS]
+    def mark(self, event: Event, encoded: bytes | None, seq: int) -> None:
+        """Notes which pages an event changed: those of the jobs that it names."""
+        jobs = self.sections["jobs"]
+        job_id = getattr(event, "job_id", None)
+        if job_id is not None:
+            jobs.changed(job_id, seq)
+        for name in getattr(event, "jobs", None) or ():
+            jobs.changed(name, seq)
+        if type(event).__name__ == "LeaderElected":
+            self.elections.append(SavedElection(seq, encoded or encode_event(event)))
+            del self.elections[: -4 * MOST_ELECTIONS]
 
     def adopt(self, sections: SectionRoots, layout: int) -> None:
         """Takes the pages of the root that is in force as those that are saved: none of them where the root has another layout."""
