@@ -13,6 +13,7 @@ def fetch(url: str) -> int:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return len(answer.read(5_000_000))
     except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
         if error.code == 429:
             raise RetryAfter(float(error.headers.get("Retry-After", 60)), f"{url} says later") from error
         if error.code in (404, 410):
