@@ -59,7 +59,10 @@ def test_a_job_appears_advances_and_its_time_counts_down(look: Look, place: Plac
             await asyncio.to_thread(
                 place.client.submit, "silent_until", told=str(told), job_id="count-down", timeout=3_600
             )
-            stall = MUCH % ("count-down", "stall")
+            stall, row = MUCH % ("count-down", "stall"), "document.querySelector('[data-job=count-down]')"
+            await page.until(f"{row}?.querySelectorAll('.left').length === 1", "one chip: the grant that ends next")
+            await page.until(f"{row}.querySelector('button.more')", "the button that shows the rest")
+            await page.run(f"{row}.querySelector('button.more').click()")
             await page.until(f"{stall} && {stall}.textContent", "the time left until it must beat")
             for kind in ("lease", "healthcheck", "stuck", "deadline"):
                 await page.until(MUCH % ("count-down", kind), f"the time left of {kind}")
@@ -145,6 +148,32 @@ def test_a_job_is_paused_given_time_and_resumed_by_clicks_each_with_a_reason(loo
 
     look(story)
     assert "the licence server is down" in place.client.why("steer-me").text
+
+
+def test_all_that_a_filter_shows_is_cancelled_and_retried_at_once_after_a_question_that_names_it(
+    look: Look, place: Place
+) -> None:
+    told = place.gate_file()
+    for number in (1, 2):
+        place.client.submit("beat_until", told=str(told), job_id=f"bulk-{number}")
+
+    async def story(browser: Browser) -> None:
+        async with browser.page(place.page("m-1", "#/jobs?name=bulk-")) as page:
+            await page.sees("Cancel these 2")
+            await page.click("[data-act=cancel]")
+            await page.sees("bulk-2, bulk-1")
+            await page.click("dialog button.act")
+            await page.sees("2 jobs done.")
+            await page.sees("Retry these 2")
+            await page.click("[data-act=retry]")
+            await page.click("dialog button.act")
+            await page.sees("bulk-1~2")
+            assert page.complaints == []
+
+    look(story)
+    told.touch()
+    for number in (1, 2):
+        assert place.client.wait(f"bulk-{number}~2", 60).state is JobState.COMPLETED
 
 
 def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> None:

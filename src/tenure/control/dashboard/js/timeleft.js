@@ -2,7 +2,7 @@
 import { now } from "./clock.js";
 import { line } from "./stream.js";
 import { Ticking } from "./ticking.js";
-import { html } from "./view.js";
+import { Component, html } from "./view.js";
 import { span } from "./words.js";
 
 export const GRANTS = {
@@ -64,4 +64,23 @@ export class TimeLeft extends Ticking {
 export function Grants({ grants, except = [] }) {
   const shown = ORDER.map((kind) => grants.find((one) => one.kind === kind)).filter((one) => one && !except.includes(one.kind));
   return html`<span class="grants">${shown.map((one) => html`<${TimeLeft} key=${one.kind} grant=${one} />`)}</span>`;
+}
+
+// A lease renews itself long before it ends, and is news only when it is nearly over; a rest is no grant.
+export function nextToEnd(grants, at) {
+  const news = grants.filter((one) => one.kind !== "lease" || one.until - at < 5);
+  const first = (some) => [...some].sort((one, other) => one.until - other.until || ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind))[0];
+  return first(news.filter((one) => one.kind !== "rest")) || first(grants);
+}
+
+// One chip for a row: the grant that ends next. It opens to all of them.
+export class NextGrant extends Component {
+  state = { open: false };
+  render({ grants }, { open }) {
+    const next = nextToEnd(grants, now());
+    if (!next) return null;
+    const rest = grants.length - 1;
+    const more = rest > 0 && html`<button type="button" class="plain more" aria-expanded=${open} title=${open ? "Show only the one that ends next" : "Show every grant of time that it has"} onClick=${() => this.setState({ open: !open })}>${open ? "less" : `+${rest}`}</button>`;
+    return html`<span class="grants">${open ? html`<${Grants} grants=${grants} />` : html`<${TimeLeft} key=${next.kind} grant=${next} />`}${more}</span>`;
+  }
 }

@@ -1,8 +1,9 @@
 // Every job that fits the filters, newest first, with the time left on every grant that it holds.
+import { bulk } from "../bulk.js";
 import { Asking, page } from "../asking.js";
 import { Command, Empty, Freshness, JobLink, Progress, Since, State, TERMINAL, Waiting } from "../parts.js";
 import { go, route, to } from "../route.js";
-import { Grants } from "../timeleft.js";
+import { NextGrant } from "../timeleft.js";
 import { html, kept, still } from "../view.js";
 import { count, some } from "../words.js";
 
@@ -62,7 +63,7 @@ function List({ found, asked }) {
       ${filtered ? "Archived jobs are asked for by their id: tenure ps JOB." : html`The first one: <${Command} text="tenure run WORKFLOW name=value" />`}
     <//>`;
   }
-  return html`<p class="quiet">${some(found.known, "job fits", "jobs fit")}; ${count(found.jobs.length)} shown, newest first.</p>
+  return html`<p class="quiet">${some(found.known, "job fits", "jobs fit")}; ${count(found.jobs.length)} shown, newest first. <span class="actions">${FIELDS.some((name) => asked[name]) && bulk(found.jobs)}</span></p>
     <div class="rows" role="table" aria-label="Jobs">
       <div class="row head" role="row"><span role="columnheader">state</span><span role="columnheader">job</span><span role="columnheader">progress</span><span role="columnheader">time left</span><span role="columnheader" class="num">workflows</span><span role="columnheader" class="num">tries</span><span role="columnheader" class="num">age</span></div>
       ${found.jobs.map((job) => html`<${Row} key=${job.job_id} job=${job} />`)}
@@ -76,7 +77,7 @@ const Row = still(({ job }) => {
     <span role="cell"><${State} state=${job.state} />${job.paused && html` <span class="flag">paused</span>`}</span>
     <span role="cell" class="named"><${JobLink} id=${job.job_id} name=${job.name} /> <span class="quiet id">${job.job_id}${job.queue === "default" ? "" : ` · ${job.queue}`}</span></span>
     <span role="cell"><${Progress} fraction=${job.progress} ended=${ended} /></span>
-    <span role="cell" class="times">${ended ? html`<span class="quiet reason">${job.reason}</span>` : html`<${Grants} grants=${job.grants} />`}</span>
+    <span role="cell" class="times">${ended ? html`<span class="quiet reason">${job.reason}</span>` : html`<${NextGrant} grants=${job.grants} />`}</span>
     <span role="cell" class="num" data-label="workflows">${count(job.completed)}/${count(job.total)}${job.failed ? html` <span class="bad">${count(job.failed)} failed</span>` : null}</span>
     <span role="cell" class="num" data-label="tries">${count(job.attempts)}</span>
     <span role="cell" class="num" data-label="age"><${Since} at=${job.submitted_at} /></span>

@@ -5,7 +5,7 @@ import { Chart } from "../chart.js";
 import { icon } from "../icons.js";
 import { Command, Empty, Freshness, JobLink, Progress, Section, Since, Verdict, Waiting } from "../parts.js";
 import { to } from "../route.js";
-import { ORDER, TimeLeft } from "../timeleft.js";
+import { TimeLeft, nextToEnd } from "../timeleft.js";
 import { html } from "../view.js";
 import { brief, count, moment, some } from "../words.js";
 import { now } from "../clock.js";
@@ -78,14 +78,13 @@ function Numbers({ found }) {
   </div>`;
 }
 
-// Of each running job the grant that ends first. A lease renews itself long before, and is news only when it is nearly over.
+// Of each running job the grant that ends next, by the time that is left and by nothing else.
 function Soonest({ jobs, quiet }) {
   if (!jobs) return html`<p class="quiet">Reading what runs …</p>`;
   const at = now();
-  const news = (grant) => grant.kind !== "rest" && (grant.kind !== "lease" || grant.until - at < 5);
   const rows = jobs
-    .map((job) => ({ job, grant: job.grants.filter(news).sort((one, other) => one.until - other.until || ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind))[0] }))
-    .filter(({ grant }) => grant)
+    .map((job) => ({ job, grant: nextToEnd(job.grants, at) }))
+    .filter(({ grant }) => grant && grant.kind !== "rest")
     .sort((one, other) => one.grant.until - other.grant.until)
     .slice(0, SHOWN);
   if (!rows.length) {
