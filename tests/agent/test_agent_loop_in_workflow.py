@@ -32,7 +32,7 @@ from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context
-from tenure.work.delivery import CancelCode, EngineDelivery
+from tenure.work.delivery import CancelCode, EngineDelivery, WorkItem
 from tenure.work.runner import Settler
 
 
@@ -46,9 +46,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(clock=self.clock)
+        self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(body=WorkItem, clock=self.clock)
         self.board = BeatBoard.private(1)
-        self.mailbox.send({}, key="job/w")
+        self.mailbox.send(WorkItem(workflow="w"), key="job/w")
         self.ran: list[int] = []
         self.answers: list[str] = []
 

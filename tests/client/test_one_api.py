@@ -25,6 +25,7 @@ API: dict[str, tuple[str, str]] = {
     "resume_job": ("resume", "resume"),
     "retime_job": ("retime", "retime"),
     "move_job": ("move", "move"),
+    "signal_job": ("signal", "signal"),
     "logs": ("logs", "logs"),
     "evidence": ("evidence", "evidence"),
     "leader": ("leader", "nodes"),

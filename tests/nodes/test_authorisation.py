@@ -22,7 +22,7 @@ from tenure.control.messages.operations import OPERATIONS, Role
 from tenure.control.messages.tokens import Token
 from tenure.control.tokens import TokenBook
 
-STEERING = "pause_job resume_job retime_job move_job"
+STEERING = "pause_job resume_job retime_job move_job signal_job"
 JOB = f"job cancel why result retry logs evidence {STEERING}"
 READS_JOBS = "job jobs why schedules events result logs evidence queues overview nodes leader gate workflows"
 MAY = {
@@ -128,6 +128,7 @@ def bodies(whose: str, placed: dict[str, str]) -> dict[str, dict[str, Any]]:
     return {
         **dict.fromkeys(JOB.split(), job),
         **{name: {**job, "reason": "because"} for name in STEERING.split()},
+        "signal_job": {**job, "name": "approved", "signal_id": "s-1"},
         "submit": {"submission": submission(whose, f"{whose}-1", **targets)},
         "submit_many": {"submissions": [submission(whose, f"{whose}-1", **targets)]},
         "set_schedule": {

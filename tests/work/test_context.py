@@ -31,7 +31,7 @@ from tenure.work.context import (
     current,
     run_with_context,
 )
-from tenure.work.delivery import CancelCode, EngineDelivery
+from tenure.work.delivery import CancelCode, EngineDelivery, WorkItem
 from tenure.work.runner import Settler
 
 
@@ -40,9 +40,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(clock=self.clock)
+        self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(body=WorkItem, clock=self.clock)
         self.board = BeatBoard.private(1)
-        self.mailbox.send({"n": 1}, key="job/w")
+        self.mailbox.send(WorkItem(workflow="w"), key="job/w")
         self.handle = self.sit()
 
     def sit(self, **changes: Any) -> AttemptHandle:

@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "result": ("read_jobs", "What a job returned"),
         "cancel": ("write_jobs", "End a job now"),
         "retry": ("write_jobs", "Run an ended job once more"),
+        "signal": ("steer_jobs", "Send a signal to a job that waits, or will wait, for it"),
         "pause": ("steer_jobs", "Pause a job: what runs ends with its checkpoint, and no clock runs"),
         "resume": ("steer_jobs", "Let a paused job go on"),
         "extend": ("steer_jobs", "Give a job more time"),

@@ -6,6 +6,7 @@ import getpass
 from collections.abc import Callable
 
 import click
+import msgspec
 
 from tenure.cli.options import Where, datacenter_options, print_json, say, span_s
 from tenure.control.messages.jobs import Done
@@ -20,6 +21,28 @@ def steering_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _told(done: Done, as_json: bool) -> None:
     print_json(done) if as_json else say(f"{done.job_id}: {done.outcome}: {done.reason}")
+
+
+@click.command("signal")
+@click.argument("job_id", metavar="JOB")
+@click.argument("name")
+@click.argument("payload", required=False, default="null", metavar="[JSON]")
+@click.option("--id", "signal_id", default="", help="The same id again is the same signal; made up by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def signal(job_id: str, name: str, payload: str, signal_id: str, as_json: bool, where: Where) -> None:
+    """Send signal NAME to JOB, with a payload. A workflow that waits for it goes on; one that waits later finds it.
+
+    \b
+    Examples:
+      tenure signal expense-5f1c09aa12b4c3d2 approved '{"by": "ada"}' --id mail-17
+    """
+    try:
+        value = msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"{payload[:100]!r} is no JSON: {error}. Text needs quotes: '\"yes\"'") from error
+    with where.client() as client:
+        _told(client.signal(job_id, name, value, id=signal_id, by=getpass.getuser()), as_json)
 
 
 @click.command("pause")

@@ -46,7 +46,13 @@ from tenure.control.messages.jobs import (
     Submit,
     WhyReply,
 )
-from tenure.control.messages.steering import MoveRunningJob, PauseRunningJob, ResumePausedJob, RetimeRunningJob
+from tenure.control.messages.steering import (
+    MoveRunningJob,
+    PauseRunningJob,
+    ResumePausedJob,
+    RetimeRunningJob,
+    SignalJob,
+)
 from tenure.control.messages.wire import Reply, Request, placed
 from tenure.control.tls import ClientTls
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
@@ -122,6 +128,11 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
 
     async def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
         return await self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
+
+    async def signal(self, job_id: str, name: str, payload: Any = None, *, id: str = "", by: str = "") -> Done:
+        """Sends a signal to a job; a workflow of it gets it from `ctx.wait_event(name)`, also if it waits later. Give an `id` to send it once."""
+        request = SignalJob(job_id=job_id, name=name, signal_id=id or self._ids(), payload=payload, by=by)
+        return await self._expect(Done, request)
 
     async def pause(self, job_id: str, reason: str, *, by: str = "") -> Done:
         """Pauses a job: nothing more of it starts, what runs ends with its checkpoint, and none of its clocks runs."""

@@ -125,6 +125,10 @@ class AsyncJob(Generic[R]):
         """Ends the job now. Its queued work is never claimed, its running work is stopped."""
         await self._client.cancel(self.id, reason)
 
+    async def signal(self, name: str, payload: Any = None, *, id: str = "") -> None:
+        """Sends a signal to the job, once for each `id`; see `Client.signal`."""
+        await self._client.signal(self.id, name, payload, id=id)
+
     async def pause(self, reason: str) -> None:
         """Pauses the job: what runs ends with its checkpoint, and none of its clocks runs until `resume`."""
         await self._client.pause(self.id, reason)

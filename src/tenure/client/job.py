@@ -126,6 +126,10 @@ class Job(Generic[R]):
         """Ends the job now. Its queued work is never claimed, its running work is stopped."""
         self._client.cancel(self.id, reason)
 
+    def signal(self, name: str, payload: Any = None, *, id: str = "") -> None:
+        """Sends a signal to the job, once for each `id`; see `Client.signal`."""
+        self._client.signal(self.id, name, payload, id=id)
+
     def pause(self, reason: str) -> None:
         """Pauses the job: what runs ends with its checkpoint, and none of its clocks runs until `resume`."""
         self._client.pause(self.id, reason)

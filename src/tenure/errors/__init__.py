@@ -46,6 +46,7 @@
     │   ├── UnknownWorkflowError      no such name or version is registered here
     │   ├── StepConflictError         steps that repeat without a key, or come in another order than before
     │   ├── StepTimeoutError          a step took longer than its timeout                   (retry)
+    │   ├── WaitTimeoutError          the signal that a workflow waited for did not come in time
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CodecError                what a codec encoded cannot be decoded here
     │   ├── CommandFailedError        a program that a workflow ran ended with an error

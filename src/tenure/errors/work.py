@@ -68,6 +68,14 @@ class StepTimeoutError(WorkError, TimeoutError):
         super().__init__(f"step {step!r} took longer than its timeout of {timeout:g} s")
 
 
+class WaitTimeoutError(WorkError, TimeoutError):
+    """The signal that a workflow waited for did not come in time."""
+
+    def __init__(self, event: str, timeout: float) -> None:
+        self.event, self.timeout = event, timeout
+        super().__init__(f"signal {event!r} did not come within {timeout:g} s")
+
+
 class ArgumentsError(WorkError, TypeError):
     """Arguments, or a result, that do not fit the function's types."""
 

@@ -303,5 +303,6 @@ _OPEN: Sequence[tuple[WorkflowState, Callable[[WorkflowRecord], str], str]] = (
         lambda one: f"{one.spec.name!r}, attempt {one.attempt}, is to be queued",
         "It rests, or its queue is paused or at its limit: tenure queue",
     ),
+    (WorkflowState.SUSPENDED, lambda one: f"{one.spec.name!r} is suspended", "See what it waits for: tenure ps {job}"),
     (WorkflowState.WAITING, lambda one: f"{one.spec.name!r} waits for others", "See them: tenure ps {job}"),
 )

@@ -62,6 +62,7 @@ class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
     worker: str
     incarnation: str = ""
     delivery: int = 1
+    generation: int = 0  # 0: not known
 
 
 class RecordProgress(AttemptCommand, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class RecordProgress(AttemptCommand, frozen=True, kw_only=True):
     fraction: float | None = None
     incarnation: str = ""
     delivery: int = 1
+    generation: int = 0
     note: str = ""
 
 
@@ -169,7 +171,9 @@ def record_withdrawn(book: JobBook, command: RecordWithdrawn, now: float, rules:
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
 
-def stale(info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int, worker: str) -> tuple[Rule, str] | None:
+def stale(
+    info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int, worker: str, generation: int = 0
+) -> tuple[Rule, str] | None:
     """Returns why a report about this attempt does not count, or None when it does.
 
     A delivery whose start was never reported counts whoever sends it: short work ends before its first report.
@@ -178,6 +182,10 @@ def stale(info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int, 
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was never issued"
     if attempt < workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was replaced by attempt {workflow.attempt}"
+    if workflow.state is WorkflowState.SUSPENDED:
+        return Rule.STALE_DELIVERY, "it is suspended, so nobody holds it"
+    if generation and generation != workflow.generation:
+        return Rule.STALE_DELIVERY, f"generation {generation} was replaced by generation {workflow.generation}"
     if delivery == UNFENCED:
         return Rule.STALE_DELIVERY, f"its fence is none that attempt {attempt} was given"
     if held_by_another(workflow, delivery, worker):
@@ -197,7 +205,7 @@ def record_started(book: JobBook, command: RecordStarted, now: float, rules: Rul
     if found is None:
         return unknown(book, command)
     info, workflow = found
-    if why := stale(info, workflow, command.attempt, command.delivery, command.worker):
+    if why := stale(info, workflow, command.attempt, command.delivery, command.worker, command.generation):
         return Decision([], Outcome.REFUSED, *why, info.id)
     if workflow.state is WorkflowState.RUNNING and workflow.delivery == command.delivery:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "", info.id)
@@ -232,7 +240,7 @@ def record_progress(book: JobBook, command: RecordProgress, now: float, rules: R
     if found is None:
         return unknown(book, command)
     info, workflow = found
-    if why := stale(info, workflow, command.attempt, command.delivery, command.worker):
+    if why := stale(info, workflow, command.attempt, command.delivery, command.worker, command.generation):
         return Decision([], Outcome.REFUSED, *why, info.id)
     if workflow.state is not WorkflowState.RUNNING or workflow.delivery != command.delivery:
         # The report of its start was lost. A progress report holds the whole state of the attempt, so it records the start, too.

@@ -42,6 +42,8 @@ from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
+from tenure.jobs.wait_index import WaitIndex
+from tenure.jobs.waits import in_words_of_wait
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 HISTORY_SHARE = 4
@@ -115,15 +117,12 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """When a worker last left that may have been the last to serve something; None when the leader has looked at the engine since."""
         self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
         """Attempts in the engine that no worker has started, oldest first in each lane."""
-        self.on_worker: dict[str, dict[WorkflowKey, None]] = {}
-        """Maps each worker to the attempts that it has started and not ended."""
-        self.in_queue: dict[str, int] = {}
-        """Maps each queue to the number of its attempts that are in the engine or running."""
-        self.uncleaned: dict[str, None] = {}
-        """Ended jobs whose messages the leader has not confirmed as revoked."""
+        self.waits = WaitIndex()
+        self.on_worker: dict[str, dict[WorkflowKey, None]] = {}  # the attempts that each has started and not ended
+        self.in_queue: dict[str, int] = {}  # of each queue, the attempts that are in the engine or running
+        self.uncleaned: dict[str, None] = {}  # ended jobs whose messages the leader has not confirmed as revoked
         self.paused: dict[str, None] = {}  # live jobs that somebody paused, in the order of their pauses
-        self.ended: dict[str, None] = {}
-        """Ended jobs that are not archived, in the order of their end."""
+        self.ended: dict[str, None] = {}  # ended jobs that are not archived, in the order of their end
         self.expiring: Timers[str] = Timers()
         """Ended jobs whose submission limits how long results are kept, each with the time at which they expire."""
         self.services.restore(self)
@@ -235,6 +234,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.queued.setdefault(lane_of(info), {})[key] = None
         if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
             self.resting.set(key, workflow.not_before)
+        self.waits.moved(key, workflow, old)
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
         now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
         if was != now:
@@ -304,9 +304,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
                     self._make_ready(key)
 
     def waits_for(self, info: JobInfo, workflow: WorkflowRecord) -> str:
-        """Returns the worker that a parked workflow waits for, in words; nothing for one that is not parked."""
+        """Returns what a suspended workflow waits for, or the worker that a parked one needs, in words; nothing for other work."""
         if not self.parked or workflow.state is not WorkflowState.PENDING:
-            return ""
+            return in_words_of_wait(workflow)
         needs = served_key(lane_of(info), workflow.spec)
         return in_words(needs) if (info.id, workflow.spec.name) in self.parked.get(needs, ()) else ""
 

@@ -281,7 +281,7 @@ def job_ended(book: JobBook, event: JobEnded) -> None:
                 info.cleaned = False  # it may have a live message in the engine
             move(book, info, workflow, WorkflowState.CANCELLED)
             workflow.ended_at = event.at
-        elif left_a_message(workflow):
+        elif left_a_message(workflow) or workflow.suspensions:
             info.cleaned = False
     book.ended[event.job_id] = None
     book.paused.pop(event.job_id, None)

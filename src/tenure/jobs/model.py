@@ -24,6 +24,7 @@ from tenure.jobs.states import (
     WorkflowState,
 )
 from tenure.jobs.stops import AttemptStop, PauseRecord
+from tenure.suspension import Signal, WaitsFor
 
 Address = b.Address
 
@@ -183,7 +184,9 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     state: WorkflowState = WorkflowState.WAITING
     attempt: int = 1
     """Grows after each failure. The leader refuses results of lower ones."""
-    withdrawn: int = 0  # times that its message was taken back from the engine, because nobody served it any more
+    withdrawn: int = (
+        0  # dispatches beyond the attempts: its message was taken back from the engine, or it was suspended
+    )
     by_workflow: bool = False
     """True when its messages go to the mailbox of its workflow, and not to that of all workflows (`JobSubmitted.by_workflow`)."""
     not_before: float = 0.0
@@ -211,6 +214,11 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     failed_on: tuple[int, float] = (0, 0.0)  # those in a row that failed on it and were charged, and when
     stop: AttemptStop | None = None
     refused: list[tuple[int, int, str]] = []  # (attempt, delivery, worker) of each result that was refused, once
+    suspensions: int = 0  # times that it was suspended; above 0 its steps are in the store, too
+    waits: WaitsFor | None = None  # what it waits for, or waited for last
+    wakes_at: float = 0.0  # 0: no time ends the wait, which began at `waits_since`
+    waits_since: float = 0.0
+    woken_by_time: bool = False
 
     @property
     def generation(self) -> int:
@@ -244,6 +252,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """True when the gate has acknowledged how the job ended here, or when an ended job has no gate."""
     results_expired: bool = False
     origins: dict[str, str] = {}  # maps each setting that a function gave to that function (`door.with_settings`)
+    signals: list[Signal] = []
     history: list[bytes] = []
     elided: int = 0
 

@@ -34,6 +34,7 @@ class WorkflowState(StrEnum):
     PENDING = "pending"  # an attempt is decided, and not yet known to be in the engine
     QUEUED = "queued"  # the attempt is in the engine, and no worker has started it
     RUNNING = "running"  # a worker has started the attempt
+    SUSPENDED = "suspended"  # it waits for a time, a signal or its children, and no worker has it
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -93,9 +94,11 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 # may die in between. So every state with an attempt can end. RUNNING to RUNNING is a later delivery of one attempt.
 WORKFLOW_TRANSITIONS: Mapping[WorkflowState, frozenset[WorkflowState]] = {
     WorkflowState.WAITING: frozenset({WorkflowState.PENDING, WorkflowState.CANCELLED}),
-    WorkflowState.PENDING: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.QUEUED, WorkflowState.RUNNING},
-    WorkflowState.QUEUED: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING},
-    WorkflowState.RUNNING: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING},
+    WorkflowState.PENDING: WORKFLOW_TERMINAL
+    | {WorkflowState.PENDING, WorkflowState.QUEUED, WorkflowState.RUNNING, WorkflowState.SUSPENDED},
+    WorkflowState.QUEUED: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING, WorkflowState.SUSPENDED},
+    WorkflowState.RUNNING: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING, WorkflowState.SUSPENDED},
+    WorkflowState.SUSPENDED: frozenset({WorkflowState.PENDING, WorkflowState.CANCELLED}),
     WorkflowState.COMPLETED: frozenset(),
     WorkflowState.FAILED: frozenset(),
     WorkflowState.CANCELLED: frozenset(),

@@ -35,6 +35,7 @@ from tenure.jobs import (
     steering,
     submission,
     timeout,
+    waits,
     workers,
 )
 from tenure.jobs.decisions import RULES, Command, Decides, Decision, Event, Folds, GateDecision, Rules
@@ -49,6 +50,7 @@ MANAGER_TOPICS = (
     submission,
     attempts,
     attempt_results,
+    waits,
     endings,
     gate_exchange,
     steering,
@@ -94,6 +96,8 @@ def decode_any_event(encoded: bytes) -> Event:
 def decide(book: JobBook, command: Command, now: float, rules: Rules = RULES) -> Decision:
     """Returns the decision that follows from `command` at `now`, the engine's time. Raises for a mistake of the caller."""
     decision: Decision = DECIDE[type(command)](book, command, now, rules)
+    if book.waits.on_job and (told := waits.ends_of_children(book, decision.events)):
+        return decision._replace(events=[*decision.events, *told])
     return decision
 
 

@@ -43,6 +43,7 @@ from tenure.control.messages.steering import (
     PauseRunningJob,
     ResumePausedJob,
     RetimeRunningJob,
+    SignalJob,
     SteeringRequest,
 )
 from tenure.control.messages.wire import Handlers, Reply
@@ -99,6 +100,7 @@ class JobHandlers(ABC):
             ResumePausedJob: self._steer,
             RetimeRunningJob: self._steer,
             MoveRunningJob: self._steer,
+            SignalJob: self._steer,
         }
         self.handlers: Handlers = {
             kind: self._bounded(one) if WITHIN[kind] is Within.JOB else one for kind, one in handlers.items()

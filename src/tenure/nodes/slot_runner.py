@@ -81,6 +81,7 @@ def attempt_report(reading: BeatReading, now: float, lease_s: float = 0.0) -> At
         workflow=occupant.workflow_id,
         attempt=occupant.attempt,
         delivery=occupant.ticket.delivery_count,
+        generation=occupant.ticket.generation,
         steps=reading.steps,
         fraction=reading.progress if 0 <= reading.progress <= 1 else None,
         silent_s=0.0 if declared else max(0.0, now - reading.beat_at),

@@ -20,6 +20,7 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_jobs import GateArchive
 from tenure.jobs.timeout import CheckJob
+from tenure.jobs.waits import WakeSleeper
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
@@ -34,7 +35,15 @@ TEND_AT_LEAST_S = 5.0
 """The longest rest between two rounds of that loop."""
 
 JobCommand = (
-    ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | RecordWithdrawn | CancelJob | CheckGlobal | GateArchive
+    ArchiveJob
+    | CheckJob
+    | ConfirmCleaned
+    | RecordDispatched
+    | RecordWithdrawn
+    | WakeSleeper
+    | CancelJob
+    | CheckGlobal
+    | GateArchive
 )
 
 

@@ -27,6 +27,7 @@ from tenure.errors import (
     TenureError,
     UnknownWorkflowError,
 )
+from tenure.suspension import WaitsFor
 from tenure.values import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
@@ -42,6 +43,7 @@ from tenure.work.delivery import (
 )
 from tenure.work.registry import Registry, Workflow
 from tenure.work.stack_text import exception_evidence
+from tenure.work.wait_calls import suspension_in
 
 _NAME_CHARS = 200
 """The longest name that `bounds.AnyName` allows."""
@@ -234,6 +236,8 @@ class Attempt:
                 WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=exception_evidence(error))
             )
         except BaseException as error:
+            if (waits := suspension_in(error)) is not None:
+                return self.suspended(waits)
             raised = error.left if isinstance(error, _LeftError) else error
             verdict = workflow.retry_rules.verdict(raised)
             failure = msgspec.structs.replace(
@@ -275,6 +279,15 @@ class Attempt:
         # The supervisor's sentence has its measurements: how long it was silent, how long it ran, or where it spun.
         reason = self.handle.cancel_reason or CANCEL_REASONS[code]
         return WorkFailure(cause=CAUSES[code], reason=reason, evidence=exception_evidence(error))
+
+    def suspended(self, waits: WaitsFor) -> WorkResult:
+        """Returns the outcome of an attempt whose work waits. Its checkpoint is kept with its steps: an engine forgets a key after a day."""
+        try:
+            self.handle.keep_checkpoint_as_step()
+        except (TenureError, Cancelled) as error:
+            return self.result(WorkFailure(cause=Cause.LEASE_LOST, reason=str(error)))
+        result = self.result()
+        return msgspec.structs.replace(result, suspended=waits, version=self._prepared().version or "")
 
     def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
         handle, shown = self.handle, self.record.read()

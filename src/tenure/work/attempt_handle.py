@@ -131,11 +131,30 @@ class AttemptHandle:
 
     def record_step(self, step: StepId, result: bytes) -> None:
         """Records the result of a step. It is durable when this returns."""
-        data = self.step_log.recorded(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
+        self.record_plain_step(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
+
+    def record_plain_step(self, step: StepId, result: bytes) -> None:
+        """Records what no codec encoded: values that came from a manager as they are."""
+        data = self.step_log.recorded(step, result)
         self._call(partial(self.delivery.append_step, data))
         self.step_log.finished(data)
         self.show(binds=True)
         self.record.set_saved(self.saved_mark)
+
+    def keep_checkpoint_as_step(self) -> None:
+        """Records the checkpoint among the steps, unless it is there already."""
+        if self.saved is None:
+            return
+        sealed = sealed_bytes(self.codec, self.saved, self._about_checkpoint) or b""
+        step = StepId("checkpoint", "saved", f"{mark_of(self.saved)}")
+        if not any(one.key == step.key for one in self.step_log.of(step.kind, step.name)[-1:]):
+            self.record_plain_step(step, sealed)
+
+    def take_up_checkpoint(self) -> None:
+        """Takes the checkpoint of suspended work from its steps, where the engine has forgotten it."""
+        if self.delivery.saved is None and self.delivery.item.woken_before:
+            for record in self.step_log.of("checkpoint", "saved")[-1:]:
+                self.resumed_from = self.saved = opened_bytes(self.codec, record.result, self._about_checkpoint)
 
     def result_of(self, record: StepRecord) -> bytes:
         """Returns the JSON of a recorded result."""

@@ -20,10 +20,12 @@ from tenure.beat.record import Brake
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence
 from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
+from tenure.suspension import Signal
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.declared_spells import DeclaredSilence, NamedWait, Tracked
 from tenure.work.delivery import CANCEL_REASONS, CancelCode
 from tenure.work.finished_results import FinishedResults
+from tenure.work.wait_calls import IN_SLOT_S, PLAIN_IN_SLOT_S, Waits, span
 
 if TYPE_CHECKING:
     from tenure.jobs.model import JobSubmission
@@ -58,6 +60,7 @@ class BaseContext:
         self._note = ""
         self._children: Children | None = None
         self._results: FinishedResults | None = None
+        self._waits = Waits(self)
         self.log = logging.LoggerAdapter(
             logging.getLogger("tenure.workflow"),
             {
@@ -196,9 +199,23 @@ class BaseContext:
         self._handle.look()
         return self._handle.cancel_code is CancelCode.LEASE_LOST
 
+    def _span(self, seconds: float, days: float, hours: float, minutes: float) -> tuple[float, bool]:
+        """Returns the seconds of a sleep, and whether it was given in seconds alone."""
+        return span(seconds, days, hours, minutes), not (days or hours or minutes)
+
+    def _stays(self, after_s: float, plain: bool) -> bool:
+        """Returns True for a sleep that stays in the slot."""
+        return after_s <= (PLAIN_IN_SLOT_S if plain else IN_SLOT_S) or not self._waits.can_suspend
+
+    @property
+    def events(self) -> tuple[Signal, ...]:
+        """The signals that the job had when this attempt was dispatched, oldest first."""
+        return self._handle.delivery.item.signals
+
     @property
     def resume(self) -> Any:
         """The value that the last attempt saved with `checkpoint`, or None on the first."""
+        self._handle.take_up_checkpoint()
         saved = self._handle.resumed_from
         return None if saved is None else msgspec.json.decode(saved)
 

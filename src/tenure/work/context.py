@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tenure.backoff import Retry
 from tenure.work.base_context import (
@@ -19,6 +20,7 @@ from tenure.work.base_context import (
 from tenure.work.declared_spells import AsyncPolling, Polling
 from tenure.work.step_calls import StepCall, run_step, run_step_async
 from tenure.work.subprocesses import Finished, run_command, run_command_async
+from tenure.work.wait_calls import IN_SLOT_S, in_thread, seconds_until
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import AsyncChildJob, ChildJob
@@ -64,9 +66,41 @@ class Context(BaseContext):
         """
         return run_step(self, StepCall(self, name, function, key, retry, timeout, stall), args, kwargs)
 
-    def sleep(self, seconds: float) -> None:
-        """Do nothing for a while, as a declared silence that ends early on cancellation."""
-        self.pause(seconds, "sleep")
+    def sleep(
+        self, seconds: float = 0.0, *, days: float = 0.0, hours: float = 0.0, minutes: float = 0.0, key: str = ""
+    ) -> None:
+        """Do nothing for a while. A span in days, hours or minutes, and seconds beyond 15 minutes, give the slot back (docs/waiting.md)."""
+        after_s, plain = self._span(seconds, days, hours, minutes)
+        if self._stays(after_s, plain):
+            self.pause(after_s, "sleep")
+        else:
+            self._waits.sleep(self._waits.step_for("sleep", "sleep", key), after_s)
+            self.beat()
+
+    def wait_until(self, when: datetime | float, *, key: str = "") -> None:
+        """Go on at this time: Unix time, or a `datetime` with a zone. Gives the slot back."""
+        after_s = seconds_until(when, self._handle.clock.wall())
+        step = self._waits.step_for("until", "time", key)
+        if after_s > IN_SLOT_S:
+            self._waits.sleep(step, after_s)
+        elif after_s:
+            self.pause(after_s, "wait_until")
+
+    def wait_event(self, name: str, *, timeout: float | None = None, key: str = "") -> Any:
+        """Return the payload of the next signal of this name, and give the slot back until it comes. Raises `WaitTimeoutError`."""
+        payload = self._waits.event(self._waits.step_for("event", name, key), timeout)
+        self.beat()
+        return payload
+
+    def wait_job(self, child: ChildJob[T]) -> T:
+        """Return a child's result, and give the slot back until it has ended. Raises `JobFailed`."""
+        return cast("T", self.gather([child])[0])
+
+    def gather(self, children: Sequence[ChildJob[Any]]) -> list[Any]:
+        """Return the results of children, in their order, and give the slot back until all have ended. Raises `JobFailed`."""
+        found = self._waits.jobs(children)
+        self.beat()
+        return found
 
     def pause(self, seconds: float, why: str) -> None:
         """Wait inside the slot, as a declared silence that ends early on cancellation."""
@@ -134,9 +168,41 @@ class AsyncContext(BaseContext):
         """Call a function once; see `Context.step`. One that is not async runs in a thread. Steps that run at once have no order."""
         return await run_step_async(self, StepCall(self, name, function, key, retry, timeout, stall), args, kwargs)
 
-    async def sleep(self, seconds: float) -> None:
-        """Do nothing for a while, as a declared silence; a cancellation cancels the task."""
-        await self.pause(seconds, "sleep")
+    async def sleep(
+        self, seconds: float = 0.0, *, days: float = 0.0, hours: float = 0.0, minutes: float = 0.0, key: str = ""
+    ) -> None:
+        """Do nothing for a while; see `Context.sleep`."""
+        after_s, plain = self._span(seconds, days, hours, minutes)
+        if self._stays(after_s, plain):
+            await self.pause(after_s, "sleep")
+        else:
+            await in_thread(partial(self._waits.sleep, self._waits.step_for("sleep", "sleep", key), after_s))
+            self.beat()
+
+    async def wait_until(self, when: datetime | float, *, key: str = "") -> None:
+        """Go on at this time; see `Context.wait_until`."""
+        after_s = seconds_until(when, self._handle.clock.wall())
+        step = self._waits.step_for("until", "time", key)
+        if after_s > IN_SLOT_S:
+            await in_thread(partial(self._waits.sleep, step, after_s))
+        elif after_s:
+            await self.pause(after_s, "wait_until")
+
+    async def wait_event(self, name: str, *, timeout: float | None = None, key: str = "") -> Any:
+        """Return the payload of the next signal of this name; see `Context.wait_event`."""
+        payload = await in_thread(partial(self._waits.event, self._waits.step_for("event", name, key), timeout))
+        self.beat()
+        return payload
+
+    async def wait_job(self, child: AsyncChildJob[T]) -> T:
+        """Return a child's result; see `Context.wait_job`."""
+        return cast("T", (await self.gather([child]))[0])
+
+    async def gather(self, children: Sequence[AsyncChildJob[Any]]) -> list[Any]:
+        """Return the results of children; see `Context.gather`."""
+        found: list[Any] = await in_thread(partial(self._waits.jobs, children))
+        self.beat()
+        return found
 
     async def pause(self, seconds: float, why: str) -> None:
         """Wait inside the slot, as a declared silence."""

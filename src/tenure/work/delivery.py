@@ -20,6 +20,7 @@ from tenure.beat.history import BeatHistory
 from tenure.beat.record import BeatReading, Occupant
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Message, Ticket
+from tenure.suspension import Signal, WaitsFor
 from tenure.values import HandedResult
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
     results: dict[str, HandedResult] = {}
     """The outcomes of the workflows that it comes after, by their names."""
+    woken: str = ""
+    """Names the wait whose time is over, for work that was suspended."""
+    woken_before: bool = False
+    """True when it was suspended before: its steps are also in the store."""
+    signals: tuple[Signal, ...] = ()
+    """The signals that its job has got so far."""
 
 
 class WorkHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,9 +180,14 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     stored: bool = False
     """True when the result is in the engine's store, under the key of its attempt (`values.result_key`), and not here."""
 
+    suspended: WaitsFor | None = None
+    """Set when the attempt ended because its work waits."""
+    version: b.AnyNameOrNone = ""
+    """The version of the workflow that ran, where it is suspended."""
+
     @property
     def ok(self) -> bool:
-        return self.failure is None
+        return self.failure is None and self.suspended is None
 
     @property
     def value(self) -> Any:
@@ -260,7 +272,7 @@ class EngineDelivery(WorkDelivery):
         self._message.append_step(record)  # the expiry is the supervisor's to move
 
     def steps(self) -> list[bytes]:
-        return self._message.steps()
+        return self._settler.kept_steps.read(self._message, self.item.job_id, self.item.workflow_id)
 
     def stored_result(self, name: str) -> bytes | None:
         return self._settler.results.get(self.item.results[name].key)

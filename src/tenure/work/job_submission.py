@@ -296,8 +296,10 @@ class _Child(Generic[R]):
     def _value(self, view: ChildView, why: str) -> R:
         if not view.completed:
             raise JobFailed(self.id, view.state, view.reason, why)
+        return self._decoded(view.result)
+
+    def _decoded(self, result: Any) -> R:
         codec = self._context._handle.codec
-        result = view.result
         if codec is not None and self._workflow is not None:
             result = opened_value(codec, result, f"result {self.id}/{as_name(self._workflow.name)}")
         return cast("R", self._workflow.decode_result(result) if self._workflow is not None else result)

@@ -35,6 +35,7 @@ from tenure.work.attempt import Attempt, describe_error, failure_of_tenure, unst
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.delivery import CancelCode, Cause, EngineDelivery, WorkFailure, WorkMessage, WorkResult
+from tenure.work.kept_steps import KeptSteps
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 
@@ -131,6 +132,7 @@ class Settler:
         self._clock, self._random, self._log = clock, random, log
         self._evidence = engine.store("evidence")
         self.results = engine.store(RESULTS_STORE)
+        self.kept_steps = KeptSteps(engine)
 
     def until_settled(
         self, settle: Callable[[WorkResult], str], result: WorkResult, lease_until: Callable[[], float]
@@ -166,6 +168,9 @@ class Settler:
     def settle(self, message: WorkMessage, result: WorkResult, *, managed: bool, retry: Retry = ONCE) -> str:
         """Settles the message, and tries once. Returns a word on how that ended; raises what the engine raised."""
         failure = result.failure
+        if result.suspended is not None:
+            self.kept_steps.keep(message, result.job_id, result.workflow_id)
+            return self._finish(message, result, "suspended")
         if failure is None:
             return self._finish(message, self._stored(message, result) if managed else result, "done")
         if failure.evidence:
@@ -275,7 +280,7 @@ class AttemptRunner:
         except TenureError as error:
             self._log.error(f"the outcome of {occupant.workflow} could not be settled: {error}")
         finally:
-            record.count_end(ok=result.ok)
+            record.count_end(ok=result.failure is None)
 
     def fail_alone(self, delivery: EngineDelivery, error: Exception) -> Steps[None]:
         """Fails one delivery on which Tenure itself raised an error. Call it while handling the error."""

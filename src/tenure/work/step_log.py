@@ -86,6 +86,11 @@ class StepLog:
         """Returns how many steps are recorded."""
         return len(self._found)
 
+    def of(self, kind: str, name: str) -> list[StepRecord]:
+        """Returns the recorded steps of one kind and name."""
+        with self._lock:
+            return [one for one in self._found.values() if one.kind == kind and one.name == name]
+
     def begin(self, step: StepId) -> StepRecord | None:
         """Returns the record of a finished step, or None for one that runs now. Raises `StepConflictError`."""
         _check_name(step)

@@ -81,6 +81,7 @@ from tenure.control.messages.steering import (
     PauseRunningJob,
     ResumePausedJob,
     RetimeRunningJob,
+    SignalJob,
 )
 from tenure.control.messages.tokens import (
     CreateToken,
@@ -174,7 +175,7 @@ WITHIN: dict[type[Request], Within] = {
     AskLeader: Within.OPEN,
     **dict.fromkeys((Submit, SubmitMany), Within.SUBMISSION),
     **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence), Within.JOB),
-    **dict.fromkeys((PauseRunningJob, ResumePausedJob, RetimeRunningJob, MoveRunningJob), Within.JOB),
+    **dict.fromkeys((PauseRunningJob, ResumePausedJob, RetimeRunningJob, MoveRunningJob, SignalJob), Within.JOB),
     **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
     **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
     ListQueues: Within.QUEUES,
@@ -220,6 +221,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(PauseRunningJob, Done, Role.CLIENT, False, "Pause a job: what runs ends with its checkpoint"),
     Operation(ResumePausedJob, Done, Role.CLIENT, False, "Let a paused job go on"),
     Operation(RetimeRunningJob, Done, Role.CLIENT, False, "Give a job another deadline, or more time"),
+    Operation(SignalJob, Done, Role.CLIENT, False, "Send a signal to a job, once for each id"),
     Operation(MoveRunningJob, Done, Role.CLIENT, False, "Have what runs go on from its checkpoint on another worker"),
     Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
     Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),

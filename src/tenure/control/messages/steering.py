@@ -1,6 +1,8 @@
-"""Requests that act on a job while it runs: pause, resume, another deadline, another worker. Each has a reason, which `why` shows."""
+"""Requests that act on a job while it runs: pause, resume, another deadline, another worker, a signal."""
 
 from __future__ import annotations
+
+from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType
 
@@ -45,4 +47,14 @@ class MoveRunningJob(Placed, frozen=True, kw_only=True, tag="move_job"):
     by: b.Person = ""
 
 
-SteeringRequest = PauseRunningJob | ResumePausedJob | RetimeRunningJob | MoveRunningJob
+class SignalJob(Placed, frozen=True, kw_only=True, tag="signal_job"):
+    """Send a signal to this job. It is kept until a workflow of it waits for it. The same id again is the same signal. Leader only."""
+
+    job_id: b.JobId
+    name: b.AnyName
+    signal_id: b.AnyName
+    payload: Annotated[Any, b.CHECKED_WHERE_DECIDED] = None
+    by: b.Person = ""
+
+
+SteeringRequest = PauseRunningJob | ResumePausedJob | RetimeRunningJob | MoveRunningJob | SignalJob

@@ -49,6 +49,8 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """Calls in a row that failed, of those that it named."""
     held: bool = False
     """True when it may not try now, because it waits for something that is down."""
+    generation: b.Count = 0
+    """The generation of its message; 0 from a worker of an earlier release. A report about one that was suspended meanwhile does not count."""
     unproven: bool = False
     """It has shown nothing but beats, and its author did not declare that beats are its proof."""
 

@@ -36,7 +36,9 @@ from tenure.control.messages.jobs import (
 from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,
+    ResumePausedJob,
     RetimeRunningJob,
+    SignalJob,
     SteeringRequest,
 )
 from tenure.control.messages.wire import Reply, Request
@@ -90,7 +92,20 @@ class GateJobHandlers(JobHandlers):
     async def steer(self, request: SteeringRequest) -> GateDecision:
         if isinstance(request, MoveRunningJob):
             return await self._move(request)
+        if isinstance(request, SignalJob):
+            return await self._signal(request)
         return await self._gate.leadership.commit(gate_command_of(request))
+
+    async def _signal(self, request: SignalJob) -> GateDecision:
+        """Passes a signal on to the datacenters in which the job runs. Each keeps it; its id makes a second try harmless."""
+        info = await self._known(request.job_id)
+        names = list(info.running)
+        answers = await asyncio.gather(*(self._ask_datacenter(name, request) for name in names))
+        said = {name: move_words(answer) for name, answer in zip(names, answers, strict=True)}
+        taken = any(isinstance(one, Done) and one.outcome is not Outcome.REFUSED for one in answers)
+        words = "; ".join(f"{name}: {one}" for name, one in said.items()) or f"it has ended: {info.state}"
+        outcome = Outcome.ACCEPTED if taken else Outcome.REFUSED
+        return GateDecision([], outcome, Rule.ASKED, words, info.job_id)
 
     async def _move(self, request: MoveRunningJob) -> GateDecision:
         """Passes the move on to the datacenters in which it runs. A move changes nothing that the gate itself decides on."""
@@ -244,7 +259,7 @@ def move_words(answer: Reply | None) -> str:
     return answer.fact if isinstance(answer, Problem) else "it does not answer"
 
 
-def gate_command_of(request: SteeringRequest) -> GateSteer:
+def gate_command_of(request: PauseRunningJob | ResumePausedJob | RetimeRunningJob) -> GateSteer:
     if isinstance(request, RetimeRunningJob):
         return GateSteer(
             by=request.by,

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,7 @@ from tenure.jobs.outbox import (
 from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.timeout import strategy_for
 from tenure.jobs.timers import Timers
+from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
@@ -44,6 +46,7 @@ from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
+from tenure.work.kept_steps import SUSPENDED_STEPS, steps_key
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
@@ -85,6 +88,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
+        self._steps_store = self._engine.store(SUSPENDED_STEPS)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
@@ -97,6 +101,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self._steps |= {
             "jobs without a deadline": self._look_again,
             "schedules": self._fire,
+            "wake": self._wake,
             "dispatch": self.dispatch,
             "withdraw": self.withdrawals.tend,
             "revoke": self._revoke,
@@ -187,6 +192,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self.clockwork.next_due(),
             next_dispatch_at(self.ledger.book, self.now()),
             self.withdrawals.next_due(),
+            self.ledger.book.waits.sleeping.next_due(),
         )
 
     async def _look_again(self) -> None:
@@ -275,7 +281,25 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             managed=True,
             trace=self._trace(order.job_id),
             results=order.results,
+            **self._wake_up(order),
         )
+
+    def _wake_up(self, order: Dispatch) -> dict[str, Any]:
+        """Returns what work that was suspended, or gets signals, has to know."""
+        info = self.ledger.book.jobs.get(order.job_id)
+        if info is None:
+            return {}
+        known = info.workflows[order.workflow]
+        woken = known.waits.step if known.waits is not None and known.woken_by_time else ""
+        return {"woken": woken, "woken_before": known.suspensions > 0, "signals": tuple(info.signals)}
+
+    async def _wake(self) -> None:
+        """Wakes the sleepers whose time has come."""
+        if self.ledger.book.waits.sleeping.next_due() > self.now():
+            return
+        due = await self.ledger.read(lambda book: to_wake(book, self.now()))
+        commands = [WakeSleeper(by="leader", job_id=job_id, workflow=name) for job_id, name in due]
+        await self.strikes.commit_all(commands, "waking it")
 
     def _stuck_s(self, job_id: str) -> float | None:
         """Returns the stuck threshold that the submission asked for; None where we derived it: the worker knows the stall that counts."""
@@ -311,6 +335,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             except LimitError:
                 continue  # no mailbox can have this name, so nothing was ever sent there
             await self._calls.run(mailbox.revoke, key)
+        for key in await self.ledger.read(lambda book: kept_steps(book, job_id)):
+            await self._calls.run(self._steps_store.delete, key)
 
     async def check_deadlines(self) -> None:
         now = self.now()
@@ -332,6 +358,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
+
+
+def kept_steps(book: JobBook, job_id: str) -> list[str]:
+    """Returns the keys under which the steps of an ended job's suspended workflows are kept."""
+    info = book.jobs[job_id]
+    return [steps_key(job_id, name) for name, workflow in info.workflows.items() if workflow.suspensions]
 
 
 def _failed_job(struck: Struck) -> FailJob:

@@ -30,11 +30,13 @@ from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import is_paged, keys_of
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import fits_a_snapshot
+from tenure.jobs.waits import RecordSuspended
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
+from tenure.suspension import WaitsFor
 from tenure.values import result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.stack_text import MAX_PLACE_CHARS
@@ -187,7 +189,7 @@ class ResultIntake:
 
         Returns the results to acknowledge.
         """
-        made: list[tuple[Result, RecordResult | RecordFailure]] = []
+        made: list[tuple[Result, RecordResult | RecordFailure | RecordSuspended]] = []
         failed: list[Result] = []
         for message in messages:
             try:
@@ -239,7 +241,7 @@ class ResultIntake:
             return True
         return False
 
-    async def command_for(self, message: Result) -> RecordResult | RecordFailure | None:
+    async def command_for(self, message: Result) -> RecordResult | RecordFailure | RecordSuspended | None:
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
         command = command_for(message, self._withdrawn(message))
@@ -274,8 +276,11 @@ _CAUSES = {
 }
 
 
-def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> RecordResult | RecordFailure | None:
-    """Returns the command that records a reply; None for one that can name no work of ours, which the leader acknowledges and drops."""
+Recorded = RecordResult | RecordFailure | RecordSuspended
+
+
+def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> Recorded | None:
+    """Returns the command that records a reply; None for one that can name no work of ours: the leader drops it."""
     if message.failure is not None:
         return _dead_letter(message.failure, message.enqueued_at, withdrawn)
     reply = message.body
@@ -283,6 +288,8 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
         check(reply)
     except OutOfBoundsError:
         return None
+    if reply.suspended is not None:
+        return _suspended(reply, reply.suspended, message.enqueued_at, withdrawn)
     if reply.failure is None:
         return RecordResult(
             by=reply.worker,
@@ -292,8 +299,7 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
             worker=reply.worker,
             delivery=_delivery(reply, withdrawn),
             result=msgspec.json.decode(reply.result),
-            # The leader makes the key itself: a worker cannot name the result of another job.
-            result_key=result_key(reply.job_id, reply.workflow_id, reply.attempt) if reply.stored else "",
+            result_key=_stored_key(reply),
             enqueued_at=message.enqueued_at,
         )
     return RecordFailure(
@@ -313,6 +319,26 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
         rest_s=reply.failure.rest_s,
         asked=reply.failure.cause is Cause.CANCELLED,
         evidence=_evidence(reply, reply.failure),
+    )
+
+
+def _stored_key(reply: WorkResult) -> str:
+    """Returns the key of a stored result. The leader makes it itself: a worker cannot name the result of another job."""
+    return result_key(reply.job_id, reply.workflow_id, reply.attempt) if reply.stored else ""
+
+
+def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn: int) -> RecordSuspended:
+    return RecordSuspended(
+        by=reply.worker,
+        job_id=reply.job_id,
+        workflow=reply.workflow_id,
+        attempt=reply.attempt,
+        worker=reply.worker,
+        delivery=_delivery(reply, withdrawn),
+        waits=waits,
+        mark=reply.mark,
+        version=reply.version,
+        enqueued_at=enqueued_at,
     )
 
 

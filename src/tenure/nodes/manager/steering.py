@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.control.messages.steering import MoveRunningJob, PauseRunningJob, ResumePausedJob, SteeringRequest
+from tenure.control.messages.steering import (
+    MoveRunningJob,
+    PauseRunningJob,
+    ResumePausedJob,
+    SignalJob,
+    SteeringRequest,
+)
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobBook
 from tenure.jobs.book import lane_of
@@ -12,6 +18,7 @@ from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
+from tenure.jobs.waits import SendSignal
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -19,13 +26,21 @@ if TYPE_CHECKING:
 SteeringCommand = PauseJob | ResumeJob | RetimeJob | MoveJob
 
 
-def command_of(request: SteeringRequest) -> SteeringCommand:
+def command_of(request: SteeringRequest) -> SteeringCommand | SendSignal:
     if isinstance(request, PauseRunningJob):
         return PauseJob(by=request.by, job_id=request.job_id, reason=request.reason)
     if isinstance(request, ResumePausedJob):
         return ResumeJob(by=request.by, job_id=request.job_id, reason=request.reason)
     if isinstance(request, MoveRunningJob):
         return MoveJob(by=request.by, job_id=request.job_id, workflow=request.workflow, reason=request.reason)
+    if isinstance(request, SignalJob):
+        return SendSignal(
+            by=request.by,
+            job_id=request.job_id,
+            name=request.name,
+            signal_id=request.signal_id,
+            payload=request.payload,
+        )
     return RetimeJob(
         by=request.by,
         job_id=request.job_id,

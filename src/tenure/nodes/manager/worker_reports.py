@@ -352,6 +352,7 @@ class WorkerReportHandlers:
             worker=report.worker,
             incarnation=report.start,
             delivery=one.delivery,
+            generation=one.generation,
             steps=one.steps,
             fraction=one.fraction,
             note=one.note,

@@ -296,8 +296,8 @@ class InlineSlots:
 
     async def _conclude(self, attempt: Attempt, result: WorkResult) -> None:
         await self._take(self._runner.conclude(attempt, result))
-        self._completed += result.ok
-        self._failed += not result.ok
+        self._completed += result.failure is None
+        self._failed += result.failure is not None
 
     def _start(self, one: SeatedAttempt) -> None:
         attempt, loop = one.attempt, asyncio.get_running_loop()

@@ -128,7 +128,9 @@ class DeliveryCalls:
         def call() -> bytes:
             # The expiry is moved for beats only.
             if request.kind == STEPS:
-                return msgspec.msgpack.encode(held.message.steps())
+                return msgspec.msgpack.encode(
+                    self._settler.kept_steps.read(held.message, held.head.job_id, held.head.workflow_id)
+                )
             if request.kind == STEP:
                 held.message.append_step(request.data or b"")
             else:

@@ -188,7 +188,7 @@ class Slot:
         if not delivery.finish(result, seconds, log=log, retry=retry):
             # The workflow closed the channel. The record says so until the supervisor, which sees it too, ends this slot.
             threading.Event().wait()
-        attempt.record.count_end(ok=result.ok)
+        attempt.record.count_end(ok=result.failure is None)
 
     def _may_start(self, work: HandOver) -> bool:
         """Returns False for an item that must not start here: it was withdrawn, its lease may be over, or nobody would extend it."""

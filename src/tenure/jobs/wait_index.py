@@ -1,0 +1,40 @@
+"""Finds suspended work by the time at which its wait ends, and by the jobs that it waits for. Derived from the state, like every index of the book."""
+
+from __future__ import annotations
+
+import math
+
+from tenure.jobs.model import WorkflowRecord
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.timers import Timers
+
+Key = tuple[str, str]
+"""A job and one of its workflows."""
+
+
+class WaitIndex:
+    """Its book calls `moved` when a workflow was suspended, or goes on."""
+
+    def __init__(self) -> None:
+        self.sleeping: Timers[Key] = Timers()
+        """Suspended workflows whose wait ends at a time."""
+        self.on_job: dict[str, dict[Key, None]] = {}
+        """Maps each job to the suspended workflows that wait for its end."""
+
+    def moved(self, key: Key, workflow: WorkflowRecord, old: WorkflowState) -> None:
+        if WorkflowState.SUSPENDED not in (old, workflow.state):
+            return
+        waits = workflow.state is WorkflowState.SUSPENDED
+        self.sleeping.set(key, workflow.wakes_at if waits and workflow.wakes_at else math.inf)
+        for job_id in workflow.waits.jobs if workflow.waits is not None else ():
+            if waits:
+                self.on_job.setdefault(job_id, {})[key] = None
+            else:
+                self.drop(key, job_id)
+
+    def drop(self, key: Key, job_id: str) -> None:
+        """A workflow does not wait for this job any more."""
+        if found := self.on_job.get(job_id):
+            found.pop(key, None)
+            if not found:
+                del self.on_job[job_id]

@@ -1,0 +1,36 @@
+"""Defines waits and signals as plain data: a worker says them, a journal keeps them, a leader reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure import bounds as b
+
+MOST_JOBS = 1_000
+"""The most children that one wait names."""
+
+
+class WaitsFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One wait. The first of its conditions that holds ends it."""
+
+    step: b.AnyName
+    """Names the wait within its workflow. The next attempt finds by it where it was."""
+    after_s: b.ElapsedSeconds | None = None
+    """The seconds after which it goes on in any case; None for never."""
+    event: b.AnyNameOrNone = ""
+    seen: b.Count = 0
+    """The signals of that name which the work has taken already. The next one ends the wait."""
+    jobs: tuple[b.JobId, ...] = ()
+    """The children that have to end, all of them."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A signal as its job keeps it and its workflows get it."""
+
+    name: str
+    id: str
+    payload: Any = None
+    at: float = 0.0
+    by: str = ""
