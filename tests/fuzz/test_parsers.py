@@ -51,7 +51,7 @@ from tenure.jobs.topics import EVENT_DECODER, GATE_EVENT_DECODER, decode_any_eve
 from tenure.nodes.job_listing import parse_place
 from tenure.nodes.journal_checksum import found_events, kind_of, parse_id
 from tenure.nodes.journal_repair import named
-from tenure.nodes.manager.job_handlers import cut
+from tenure.nodes.manager.log_pages import log_page
 from tenure.nodes.token_keeper import CreatedToken
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkHead, WorkItem, WorkResult
@@ -211,7 +211,7 @@ def parsers() -> dict[str, Parser]:
             lambda data: opened_value(codec, msgspec.json.decode(data), "result j/w"), sealed, (*UNREADABLE, CodecError)
         ),
         "encoded checkpoint": Parser(lambda data: opened_bytes(codec, data, "c"), [codec_bytes], (CodecError,)),
-        "log page": Parser(lambda data: cut(data, 0, 100), [log], ()),
+        "log page": Parser(lambda data: log_page(data, 0, 100), [log], ()),
         "damaged journal": Parser(found_events, [events[0] + events[1]], ()),
         "kind of an event": Parser(kind_of, events, ()),
         "name of an event": Parser(named, events, ()),

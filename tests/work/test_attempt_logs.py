@@ -14,10 +14,12 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
+from tenure.nodes.manager.log_pages import log_page
 from tenure.work import base_context as context
 from tenure.work.attempt_logs import (
+    HEAD_BYTES,
     MAX_LINE_CHARS,
-    MAX_LOG_BYTES,
+    TAIL_BYTES,
     AttemptLogHandler,
     FileLines,
     LoggedStream,
@@ -108,10 +110,63 @@ def test_a_line_that_never_ends_and_text_that_is_no_text_are_kept_within_bounds(
     out.write("\ud800 lone\n")
     assert len(desk.lines()[0][1]) == MAX_LINE_CHARS
     assert desk.lines()[-1] == ("stdout", "? lone")
-    for _ in range(200):
-        out.write("y" * 4_000 + "\n")
-    assert desk.path.stat().st_size < MAX_LOG_BYTES + 20_000
-    assert "the log is cut here" in desk.lines()[-1][1]
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end_and_says_how_much_was_dropped_between_them(desk: Desk) -> None:
+    for number in range(2_000):
+        desk.handler.printed("stdout", f"{number} " + "y" * 1_000 + "\n")
+    kept = [text.split()[0] for _, text in desk.lines()]
+    assert (kept[0], kept[-1]) == ("0", "1999")
+    gap = next(place for place, (level, _) in enumerate(desk.lines()) if not level)
+    assert kept[:gap] == [str(number) for number in range(gap)]
+    assert kept[gap + 1 :] == [str(number) for number in range(2_000 - len(kept[gap + 1 :]), 2_000)]
+    assert "bytes of the log were dropped here" in desk.lines()[gap][1]
+    data = desk.lines_kept.read("3-1")
+    assert HEAD_BYTES + TAIL_BYTES <= len(data) <= HEAD_BYTES + 2 * TAIL_BYTES + 5_000
+    assert sum(path.stat().st_size for path in desk.path.parent.iterdir()) <= HEAD_BYTES + 2 * TAIL_BYTES + 5_000
+    memory = MemoryLines()
+    desk.handler.lines = memory
+    desk.handler.begin(desk.handle)
+    for number in range(2_000):
+        desk.handler.printed("stdout", f"{number} " + "y" * 1_000 + "\n")
+    assert memory.read("3-1") == data
+
+
+def test_a_reader_that_follows_a_long_log_sees_every_line_that_is_still_there_once(desk: Desk) -> None:
+    offset, seen = 0, []
+    for number in range(600):
+        desk.handler.printed("stdout", f"{number} " + "y" * 1_000 + "\n")
+        if number % 10 == 9:
+            lines, offset, more = log_page(desk.lines_kept.read("3-1"), offset, 262_144)
+            assert not more
+            seen += [int(line.text.split()[0]) for line in lines if line.level]
+            assert offset == desk.lines_kept.size("3-1")
+    assert seen == list(range(600))
+    lines, offset, more = log_page(desk.lines_kept.read("3-1"), 0, 50_000)
+    while more:
+        page, offset, more = log_page(desk.lines_kept.read("3-1"), offset, 50_000)
+        lines += page
+    assert [line.text for line in lines] == [text for _, text in desk.lines()]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError()])
+def test_a_full_disk_fails_neither_a_line_nor_a_print(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+        def flush(self) -> None:
+            raise error
+
+    def refuse(*_: Any) -> int:
+        raise error
+
+    monkeypatch.setattr("tenure.work.attempt_logs.os.write", refuse)
+    print("lost", file=LoggedStream(Full(), "stdout", desk.handler), flush=True)
+    logging.getLogger("app").warning("lost, too")
+    assert desk.lines() == []
 
 
 def test_the_next_attempt_begins_with_an_empty_log(desk: Desk) -> None:
@@ -135,8 +190,8 @@ def test_files_and_memory_keep_the_same_lines(tmp_path: Path, kind: str) -> None
     store, occupant = MemoryEngine().store("logs"), occupant_of(delivery=2)
     keep_log(store, lines, "3-1", key_of(occupant), fence_of(occupant))
     assert (lines.read("3-1"), store.get("j/w/1")) == (b"", None)
-    lines.append("3-1", b"one\n")
-    lines.append("3-1", b"two\n")
+    lines.append("3-1", b"one\n", 0)
+    lines.append("3-1", b"two\n", 4)
     assert lines.read("3-2") == b""  # another attempt in the same record
     keep_log(store, lines, "3-1", key_of(occupant), fence_of(occupant))
     assert (lines.read("3-1"), store.get("j/w/1")) == (b"", b"one\ntwo\n")

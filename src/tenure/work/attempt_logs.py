@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 import msgspec
 
@@ -26,9 +26,11 @@ from tenure.errors import ForeignFileError, StaleFenceError, TenureError
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import current_or_none
 
-MAX_LOG_BYTES = 262_144
-"""An attempt keeps this much of its log. Later lines are dropped, and the last line says so."""
-MOST_READ_BYTES = 2 * MAX_LOG_BYTES
+HEAD_BYTES = 131_072
+"""An attempt keeps this much of the beginning of its log."""
+TAIL_BYTES = 65_536
+"""The end of a long log is kept in two parts of this size. When the newer one is full, the older one is dropped, and a line says so."""
+MOST_READ_BYTES = 4 * HEAD_BYTES
 """No more than this is read of a log file: a workflow runs in the process that writes it, and may have made it longer."""
 MAX_LINE_CHARS = 8_000
 STREAMS = ("stdout", "stderr")
@@ -42,8 +44,8 @@ class LogLines(Protocol):
 
     def clear(self, place: str) -> None: ...
 
-    def append(self, place: str, line: bytes) -> None:
-        """Adds a line. One that cannot be kept is lost: a workflow must not fail because its log did."""
+    def append(self, place: str, line: bytes, position: int) -> None:
+        """Adds a line, of which `position` bytes were logged before. One that cannot be kept is lost: a workflow must not fail because its log did."""
 
     def read(self, place: str) -> bytes: ...
 
@@ -57,32 +59,79 @@ class FileLines:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def path(self, place: str) -> Path:
-        return self._folder / f"attempt-{place}.log"
+    def path(self, place: str, part: str = "log") -> Path:
+        return self._folder / f"attempt-{place}.{part}"
 
     def clear(self, place: str) -> None:
-        self.path(place).unlink(missing_ok=True)
+        for part in ("log", "older", "newer"):
+            self.path(place, part).unlink(missing_ok=True)
 
-    def append(self, place: str, line: bytes) -> None:
+    def append(self, place: str, line: bytes, position: int) -> None:
         """Makes one write(2), so that a line that was logged before a SIGKILL is there after it."""
+        part = "log" if position < HEAD_BYTES else "newer"
         with contextlib.suppress(OSError, ForeignFileError):
-            descriptor = open_own_file(self.path(place), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            if part == "newer":
+                line = self._turn(place, position) + line
+            descriptor = open_own_file(self.path(place, part), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
 
-    def read(self, place: str) -> bytes:
+    def _turn(self, place: str, position: int) -> bytes:
+        """Returns the first line of the newer part where there is none yet, or the last one was full: it says where in the log the part begins."""
+        newer = self.path(place, "newer")
         try:
-            return read_own_file(self.path(place), MOST_READ_BYTES)
+            if newer.stat().st_size < TAIL_BYTES:
+                return b""
+            newer.replace(self.path(place, "older"))
+        except FileNotFoundError:
+            pass
+        return b"%d\n" % position
+
+    def read(self, place: str) -> bytes:
+        parts = [LogPart.of(self._read(place, part)) for part in ("older", "newer")]
+        return joined(self._read(place, "log"), [part for part in parts if part is not None])
+
+    def _read(self, place: str, part: str) -> bytes:
+        try:
+            return read_own_file(self.path(place, part), MOST_READ_BYTES)
         except (OSError, ForeignFileError):
             return b""
 
     def size(self, place: str) -> int:
+        """Returns the bytes that were logged, dropped ones included. It only grows."""
         try:
+            newer = self.path(place, "newer")
+            with contextlib.suppress(FileNotFoundError):
+                size = newer.stat().st_size
+                begins = newer.open("rb").readline(20)
+                return int(begins or b"0") + size - len(begins)
             return self.path(place).stat().st_size
-        except OSError:
+        except (OSError, ValueError):
             return 0
+
+
+class LogPart(NamedTuple):
+    """A part of the end of a log, and the position in the log at which it begins."""
+
+    position: int
+    data: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> LogPart | None:
+        position, _, rest = data.partition(b"\n")
+        return cls(int(position), rest) if position.isdigit() and rest else None
+
+
+def joined(head: bytes, parts: list[LogPart]) -> bytes:
+    """Returns the log as it is shown. Where lines were dropped, one stands for them that says how many bytes they had."""
+    dropped = max(0, parts[0].position - len(head)) if parts else 0
+    gap = b""
+    if dropped:
+        text = f"{dropped:,} bytes of the log were dropped here: its beginning and its end are kept"
+        gap = msgspec.json.encode({"dropped": dropped, "at": 0.0, "level": "", "text": text}) + b"\n"
+    return head + gap + b"".join(part.data for part in parts)
 
 
 class MemoryLines:
@@ -90,15 +139,23 @@ class MemoryLines:
 
     def __init__(self) -> None:
         self._held: dict[str, list[bytes]] = {}
+        self._ends: dict[str, list[LogPart]] = {}
 
     def clear(self, place: str) -> None:
         self._held.pop(place, None)
+        self._ends.pop(place, None)
 
-    def append(self, place: str, line: bytes) -> None:
-        self._held.setdefault(place, []).append(line)
+    def append(self, place: str, line: bytes, position: int) -> None:
+        if position < HEAD_BYTES:
+            self._held.setdefault(place, []).append(line)
+            return
+        parts = self._ends.get(place, [])
+        if not parts or len(parts[-1].data) >= TAIL_BYTES:
+            parts = [*parts[-1:], LogPart(position, b"")]
+        self._ends[place] = [*parts[:-1], parts[-1]._replace(data=parts[-1].data + line)]
 
     def read(self, place: str) -> bytes:
-        return b"".join(self._held.get(place, ()))
+        return joined(b"".join(self._held.get(place, ())), self._ends.get(place, []))
 
 
 class AttemptLogHandler(logging.Handler):
@@ -153,17 +210,15 @@ class AttemptLogHandler(logging.Handler):
 
     def _write(self, handle: AttemptHandle, level: str, text: str, at: float) -> None:
         index = handle.record.index
-        if self._running.get(index) is not handle or (written := self._written[index]) > MAX_LOG_BYTES:
+        if self._running.get(index) is not handle:
             return
         if self._last.get(index) != text:
             self._last[index] = text
             handle.show_output()
-        entry = entry_of(handle, level, text, at)
-        data = msgspec.json.encode(entry) + b"\n"
-        self._written[index] = written + len(data)
-        if written + len(data) > MAX_LOG_BYTES:
-            data = msgspec.json.encode({**entry, "text": f"the log is cut here: over {MAX_LOG_BYTES:,} bytes"}) + b"\n"
-        self.lines.append(handle.log_place, data)
+        data = msgspec.json.encode(entry_of(handle, level, text, at)) + b"\n"
+        position = self._written[index]
+        self._written[index] = position + len(data)
+        self.lines.append(handle.log_place, data, position)
 
 
 class LoggedStream(io.TextIOBase):
@@ -173,14 +228,17 @@ class LoggedStream(io.TextIOBase):
         self._stream, self._name, self._handler = stream, name, handler
 
     def write(self, text: str) -> int:
-        written = self._stream.write(text)
+        written = len(text)
+        with contextlib.suppress(OSError):  # a full disk must not fail the work that prints
+            written = self._stream.write(text)
         # A logging handler of the user printed this: the log handler has the record already.
         if sys._getframe(1).f_globals.get("__name__") != "logging":
             self._handler.printed(self._name, text)
         return written
 
     def flush(self) -> None:
-        self._stream.flush()
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
     def writable(self) -> bool:
         return True
@@ -239,20 +297,21 @@ def keep_log(store: Store, lines: LogLines, place: str, key: str, fence: Fence) 
         lines.clear(place)
 
 
-def publish_log(store: Store, lines: LogLines, place: str, occupant: Occupant, shown: int) -> int:
+def publish_log(store: Store, lines: FileLines, place: str, occupant: Occupant, shown: int) -> int:
     """Puts a running attempt's lines into the store if there are more than `shown` bytes; returns how many are published now.
 
     It writes with the fence of the delivery before. So the store refuses it after this delivery has kept its whole log.
     """
-    data, fence = lines.read(place), fence_of(occupant)
+    size, data, fence = lines.size(place), lines.read(place), fence_of(occupant)
     whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) <= shown:
+    size -= len(data) - len(whole)
+    if size <= shown:
         return shown
     try:
         store.put(key_of(occupant), whole, fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
     except StaleFenceError:
         return shown  # the attempt has ended since, and its whole log was kept
-    return len(whole)
+    return size
 
 
 @dataclass(slots=True)

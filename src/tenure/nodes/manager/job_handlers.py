@@ -26,7 +26,6 @@ from tenure.control.messages.jobs import (
     GetLogs,
     JobView,
     ListJobs,
-    LogLine,
     LogPage,
     Problem,
     ProblemKind,
@@ -53,6 +52,7 @@ from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import ARCHIVE
+from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
@@ -246,14 +246,14 @@ class ManagerJobHandlers(JobHandlers):
             return attempt
         key = log_key(request.job_id, attempt.workflow, attempt.number)
         data = await self._calls.run(self._logs.get, key) or b""
-        lines, after = cut(data, request.offset, request.limit)
+        lines, after, more = log_page(data, request.offset, request.limit)
         return LogPage(
             job_id=request.job_id,
             workflow=attempt.workflow,
             attempt=attempt.number,
             lines=lines,
             next=after,
-            more=after < len(data),
+            more=more,
             ended=attempt.ended,
         )
 
@@ -285,23 +285,6 @@ class ManagerJobHandlers(JobHandlers):
             return NamedAttempt(name, number or newest, ended)
 
         return await self._look_at(request.job_id, look)
-
-
-def cut(data: bytes, offset: int, limit: int) -> tuple[tuple[LogLine, ...], int]:
-    """Returns the whole lines from this offset on that fit the limit, but at least one; and the offset after them."""
-    lines: list[LogLine] = []
-    position = offset
-    while position < len(data):
-        end = data.find(b"\n", position) + 1
-        if not end or (lines and end - offset > limit):
-            break
-        try:
-            lines.append(msgspec.json.decode(data[position:end], type=LogLine))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # The offset is inside a line: no page of ours gave it out.
-            lines.append(LogLine(at=0.0, level="", text=data[position:end].decode(errors="replace").rstrip("\n")))
-        position = end
-    return tuple(lines), position
 
 
 class ChildJobs(LeaderPart):
