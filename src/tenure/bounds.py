@@ -39,6 +39,7 @@ QUEUE_BOUND = r"^[A-Za-z0-9][A-Za-z0-9._/-]*\*?$"
 SHA256 = r"^[0-9a-f]*$"
 EVENT_CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 PAGE = r"^([0-9]{1,12}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?:[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+)?$"
+KEY_EXPRESSION = r"^((args(\.[A-Za-z0-9_-]+)+|labels\.[A-Za-z0-9._/-]+))?$"
 CRON = r"^[A-Za-z0-9*,/ @-]*$"
 ZONE = r"^[A-Za-z0-9_+/-]+$"
 OPERATION = r"^[a-z_]+$"
@@ -60,6 +61,7 @@ WORDS = {
     SHA256: "lowercase hexadecimal digits",
     EVENT_CURSOR: "characters: the id of an event, 0 for the oldest, or nothing at all",
     PAGE: "characters: the `next` of the last page",
+    KEY_EXPRESSION: "characters: where the key stands, as args.tenant or labels.customer",
     CRON: "characters: a cron expression, as 0 6 * * *",
     ZONE: "characters: a time zone, as Europe/Berlin",
     OPERATION: "characters: the name of an operation",
@@ -158,6 +160,8 @@ LabelFilter = Annotated[str, _text(0, 2_201, TEXT, "KEY or KEY=VALUE")]
 EventKind = Annotated[str, _text(1, 100, NAME, "The type of an event")]
 EventCursor = Annotated[str, _text(1, 28, EVENT_CURSOR, "How far somebody has read")]
 PageCursor = Annotated[str, _text(0, 240, PAGE, "The `next` of the last page")]
+KeyExpression = Annotated[str, _text(0, 200, KEY_EXPRESSION, "args.NAME or labels.NAME; empty: none")]
+KeyValue = Annotated[str, _text(0, 200, TEXT, "The value of a key, such as a tenant")]
 CronText = Annotated[str, _text(0, 200, CRON, "A cron expression")]
 ZoneName = Annotated[str, _text(1, 64, ZONE, "A time zone")]
 TokenOrNone = Annotated[str, _text(0, 4_096, TEXT, "A token, or nothing")]
@@ -208,6 +212,8 @@ Fraction = Annotated[float, _number(0, 1, "From 0 to 1")]
 Factor = Annotated[float, _number(1, 100, "From 1 to 100")]
 Rate = Annotated[float, _number(LEAST_RATE, MOST_RATE, "So many a second")]
 Burst = Annotated[int, _number(1, 1_000_000, "So many at once")]
+Weight = Annotated[int, _number(1, 1_000, "So many turns where others have one")]
+Weights = Annotated[dict[KeyValue, Weight], Meta(extra_json_schema={"maxProperties": 1_000})]
 MaxRunning = Annotated[int, _number(1, 1_000_000_000, "At most so many at once")]
 DatacenterCount = Annotated[int, _number(1, 1_000, "In how many datacenters")]
 Listed = Annotated[int, _number(1, 1_000, "How many lines of a list")]

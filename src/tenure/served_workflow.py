@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -12,6 +13,32 @@ from tenure.backoff import Retry
 T = TypeVar("T")
 Secret = Annotated[T, msgspec.Meta(extra_json_schema={"writeOnly": True})]
 """Annotates an argument that nobody shall be shown: `def charge(ctx, card: Secret[str])`. Workers get it as it is."""
+
+
+class OnDuplicate(StrEnum):
+    """Sets what becomes of a submission while an equal job is there."""
+
+    KEEP = "keep"  # the equal job is the answer
+    REJECT = "reject"  # the submission is refused
+    REPLACE = "replace"  # the equal job ends if it has not started, and the new one is accepted in any case
+
+
+class Unique(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Makes equal jobs one: those of the same queue, functions and arguments, or of the same queue and key."""
+
+    for_s: b.PositiveSeconds
+    """An equal job counts that was accepted within so many seconds, and has not failed, timed out or been cancelled."""
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    key: b.IdempotencyKey = ""
+
+
+class KeyLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sorts work by a key, such as its tenant. Keys take turns, and each may have a limit."""
+
+    key: b.KeyExpression = ""
+    """Where the key stands: `args.tenant`, `args.user.id` or `labels.customer`. Empty: the queue's."""
+    most: b.MaxRunning | None = None
+    """The most attempts of one key in its queue that may be in the engine or running. None: the queue's."""
 
 
 class ServedWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +59,8 @@ class ServedWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     job_timeout: b.PositiveSeconds | None = None
     queue: b.QueueOrNone = ""
     priority: b.Priority | None = None
+    concurrency: KeyLimit | None = None
+    unique: Unique | None = None
     description: b.DisplayName = ""
     source: b.DisplayName = ""
     """Where its code is, as `app.py:12`."""

@@ -281,6 +281,7 @@ FILES = {
     "beat/record.py": "shared memory of this user; tests/beat damages it",
     "cli/write_jobs.py": "the command line of this user",
     "client/job_messages.py": "any event",
+    "client/result_types.py": "nothing: it only states what a decoder of results looks like",
     "codec.py": "encoded value",
     "control/event_feed.py": "event",
     "control/messages/operations.py": "request submit",
@@ -335,6 +336,7 @@ FILES = {
     "work/slots/slot_channel.py": "work item; what else its own supervisor sent",
     "work/slots/slot_main.py": "work head, which the supervisor has read before",
     "work/registry.py": "arguments, as the function's types say; refused as BAD_ARGUMENTS",
+    "work/signatures.py": "nothing: it only tries whether the types of a function can be decoded",
 }
 _DECODES = re.compile(
     r"Decoder\(|(json|msgpack|toml)\.decode\(|json\.loads\(|\.unpack(_from)?\(|fromisoformat\(|decode_any_event\("

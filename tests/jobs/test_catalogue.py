@@ -27,7 +27,7 @@ from tenure.jobs.model import JobInfo, Schedule
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.schedules import FireCron, PutSchedule
-from tenure.jobs.submission import digest
+from tenure.jobs.submission_digest import digest
 from tenure.jobs.topics import decode_event
 from tenure.jobs.why import why
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker

@@ -20,7 +20,8 @@ from tenure.jobs.messages import Identity, JobProgressReport
 from tenure.jobs.model import NO_DEADLINE_S, Schedule, as_recorded
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.schedules import PutSchedule
-from tenure.jobs.submission import FORMER_TIMEOUT_S, SubmitJob, digest
+from tenure.jobs.submission import FORMER_TIMEOUT_S, SubmitJob
+from tenure.jobs.submission_digest import digest
 from tenure.work.job_submission import submission_for
 
 TWO_WEEKS_S = 14 * 86_400

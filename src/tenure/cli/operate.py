@@ -6,9 +6,9 @@ import getpass
 import sys
 import webbrowser
 from contextlib import closing
+from typing import Any
 
 import click
-from msgspec import UNSET
 from rich.table import Table
 from rich.text import Text
 
@@ -194,18 +194,14 @@ def hold(name: str, reason: str, most_s: float, rate: float, undo: bool, as_json
 @click.option("--rate", type=float, help="At most so many starts a second; 0 lifts the limit.")
 @click.option("--job-timeout", type=float, help="The deadline, in seconds, of jobs without their own; 0 lifts it.")
 @click.option("--park/--no-park", default=None, help="Accept work that no worker has registered: it waits for one.")
+@click.option(
+    "--key", "concurrency_key", help="Where the key of its work stands, as args.tenant: keys take turns; '' ends that."
+)
+@click.option("--max-per-key", type=int, help="At most so many of one key at once; 0 lifts the limit.")
+@click.option("--weight", "weights", multiple=True, help="KEY=TURNS, for one key; repeat it. '' drops all weights.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def queue(
-    name: str,
-    paused: bool | None,
-    max_running: int | None,
-    rate: float | None,
-    job_timeout: float | None,
-    park: bool | None,
-    as_json: bool,
-    where: Where,
-) -> None:
+def queue(name: str, as_json: bool, where: Where, **given: Any) -> None:
     """List the queues; or change one.
 
     \b
@@ -214,20 +210,13 @@ def queue(
       tenure queue default --pause
       tenure queue default --pause --datacenter eu        # at a gate
       tenure queue video --max-running 4 --rate 0.5
+      tenure queue video --key args.tenant --max-per-key 2 --weight acme=3
     """
     with where.client() as client:
-        if not (paused is max_running is rate is job_timeout is park is None):
+        if changes := _queue_changes(given):
             if not name:
                 raise click.UsageError("which queue? tenure queue NAME --pause")
-            done = client.set_queue(
-                name,
-                paused=UNSET if paused is None else paused,
-                max_running=UNSET if max_running is None else max_running or None,
-                rate=UNSET if rate is None else rate or None,
-                job_timeout=UNSET if job_timeout is None else job_timeout or None,
-                park=UNSET if park is None else park,
-                by=getpass.getuser(),
-            )
+            done = client.set_queue(name, **changes, by=getpass.getuser())
             print_json(done) if as_json else say(f"{name}: {done.outcome}")
             return
         found = client.queues()
@@ -237,6 +226,26 @@ def queue(
         print_json(shown)
         return
     show(_queue_table(shown))
+
+
+_LIFTED_BY_ZERO = ("max_running", "rate", "job_timeout", "max_per_key")
+
+
+def _queue_changes(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that the command line has. Of a limit, 0 stands for none."""
+    changes = {field: value for field, value in given.items() if value is not None and field != "weights"}
+    changes |= {field: changes[field] or None for field in _LIFTED_BY_ZERO if field in changes}
+    return changes | ({"weights": _weights(given["weights"])} if given["weights"] else {})
+
+
+def _weights(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for one in filter(None, given):
+        key, _, turns = one.rpartition("=")
+        if not turns.isdigit():
+            raise click.UsageError(f"--weight {one}: write it as KEY=TURNS, with a whole number of turns")
+        found[key] = int(turns)
+    return found
 
 
 def _queue_table(shown: list[QueueView]) -> Table:
@@ -249,6 +258,8 @@ def _queue_table(shown: list[QueueView]) -> Table:
             f"{one.max_running} at once" if one.max_running else "",
             f"{one.rate:g}/s" if one.rate else "",
             f"{one.job_timeout:g} s a job" if one.job_timeout else "",
+            f"turns by {one.concurrency_key}" if one.concurrency_key else "",
+            f"{one.max_per_key} of a key" if one.max_per_key else "",
             f"{one.parked} parked" if one.parked else "",
         ]
         state = Text("paused", style="yellow") if one.paused else Text("open", style="green")

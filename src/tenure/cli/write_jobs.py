@@ -25,6 +25,7 @@ from tenure.client.job import Job
 from tenure.control.messages.jobs import JobView
 from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.states import JobState
+from tenure.served_workflow import OnDuplicate
 
 _SUBMISSION_OPTIONS = (
     click.option(
@@ -34,6 +35,13 @@ _SUBMISSION_OPTIONS = (
         "--datacenter", "targets", multiple=True, metavar="NAME", help="At a gate: where it runs; may be repeated."
     ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="To find it by; may be repeated."),
+    click.option("--unique-for", type=float, help="Seconds for which an equal job stands for this one."),
+    click.option(
+        "--on-duplicate",
+        type=click.Choice([one.value for one in OnDuplicate]),
+        help="With --unique-for: get the equal job, be refused, or replace it where it has not started.",
+    ),
+    click.option("--unique-key", help="With --unique-for: jobs with this key are equal, whatever their arguments."),
     click.option("--max-attempts", type=int, help="How often it is tried at most; 3 by default."),
     click.option("--delay", default=0.0, help="Seconds to wait before it may start."),
     click.option("--priority", type=int, help="Higher goes first. [default: the function's, or 0]"),
@@ -57,6 +65,9 @@ def _submission(
     labels: tuple[str, ...],
     targets: tuple[str, ...],
     datacenters: int | None,
+    unique_for: float | None,
+    on_duplicate: str | None,
+    unique_key: str | None,
 ) -> dict[str, Any]:
     """Returns the arguments of `Client.submit`, without those that were not given: their defaults are the client's."""
     return {
@@ -71,6 +82,9 @@ def _submission(
         **({} if max_attempts is None else {"max_attempts": max_attempts}),
         **({"target_datacenters": targets} if targets else {}),
         **({} if datacenters is None else {"datacenters": datacenters}),
+        **({} if unique_for is None else {"unique_for": unique_for}),
+        **({} if on_duplicate is None else {"on_duplicate": on_duplicate}),
+        **({} if unique_key is None else {"unique_key": unique_key}),
     }
 
 

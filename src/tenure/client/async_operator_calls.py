@@ -119,6 +119,9 @@ class AsyncOperatorCalls(ABC):
         burst: Any = UNSET,
         job_timeout: Any = UNSET,
         park: Any = UNSET,
+        concurrency_key: Any = UNSET,
+        max_per_key: Any = UNSET,
+        weights: Any = UNSET,
         by: str = "",
     ) -> Done:
         """Changes the limits of a queue. What is left out stays as it is; None lifts a limit."""
@@ -130,6 +133,9 @@ class AsyncOperatorCalls(ABC):
             burst=burst,
             job_timeout=job_timeout,
             park=park,
+            concurrency_key=concurrency_key,
+            max_per_key=max_per_key,
+            weights=weights,
             by=by,
         )
         return await self._expect(Done, change)

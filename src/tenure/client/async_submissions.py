@@ -132,11 +132,24 @@ class AsyncSubmissions(ABC):
     @overload
     async def submit(self, workflow: Workflow[..., R], /, *args: Any, datacenters: int, **rest: Any) -> AsyncJob[R]: ...
 
+    @overload
+    async def submit(
+        self, workflow: Workflow[..., R], /, *args: Any, concurrency_key: str, **rest: Any
+    ) -> AsyncJob[R]: ...
+
+    @overload
+    async def submit(self, workflow: Workflow[..., R], /, *args: Any, max_per_key: int, **rest: Any) -> AsyncJob[R]: ...
+
+    @overload
+    async def submit(
+        self, workflow: Workflow[..., R], /, *args: Any, unique_for: float, **rest: Any
+    ) -> AsyncJob[R]: ...
+
     async def submit(self, workflow: Any, /, *arguments: Any, **options_and_arguments: Any) -> AsyncJob[Any]:
         """Submits one run of a workflow. When this returns, the job is durable.
 
         Options: timeout, grace, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, park, name,
-        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow. Arguments may be given by
+        concurrency_key, max_per_key, unique_for, on_duplicate, unique_key, result_ttl, submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow. Arguments may be given by
         name, in the order of the function, or in one dictionary, where those go that are called as an option is.
         """
         submission = self._submission(workflow, positional(workflow, arguments), options_and_arguments)

@@ -135,3 +135,18 @@ class SubmitIn(Protocol[AnswerT]):
     def __call__(
         self, connection: Any, target: Workflow[..., Any], /, *args: Any, codec: Codec | None, **rest: Any
     ) -> AnswerT: ...
+
+    @overload
+    def __call__(
+        self, connection: Any, target: Workflow[..., Any], /, *args: Any, concurrency_key: str, **rest: Any
+    ) -> AnswerT: ...
+
+    @overload
+    def __call__(
+        self, connection: Any, target: Workflow[..., Any], /, *args: Any, max_per_key: int, **rest: Any
+    ) -> AnswerT: ...
+
+    @overload
+    def __call__(
+        self, connection: Any, target: Workflow[..., Any], /, *args: Any, unique_for: float, **rest: Any
+    ) -> AnswerT: ...

@@ -12,6 +12,7 @@ from tenure.errors import (
     ConfigurationError,
     DatacenterFullError,
     DeposedError,
+    DuplicateJobError,
     EngineError,
     KeyRefusedError,
     NodeUnavailableError,
@@ -27,6 +28,7 @@ from tenure.errors import (
 
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
+    DuplicateJobError: ProblemKind.CONFLICT,
     KeyRefusedError: ProblemKind.CONFLICT,
     DatacenterFullError: ProblemKind.TOO_MANY,
     QuotaExceededError: ProblemKind.TOO_MANY,

@@ -68,6 +68,7 @@
     │       └── ProviderStreamError       the stream broke off, or is not what it should be (retry)
     ├── JobError
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
+    │   ├── DuplicateJobError         an equal job was accepted lately
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
     │   ├── DatacenterFullError       there is no room for more state now                   (retry)
     │   ├── QuotaExceededError        the token that submits has used up its quota          (retry)
@@ -97,4 +98,5 @@ from __future__ import annotations
 # The tree above is the list of names: a second one here would only repeat it.
 from tenure.errors.attempts import *  # noqa: F403
 from tenure.errors.base import *  # noqa: F403
+from tenure.errors.submissions import *  # noqa: F403
 from tenure.errors.work import *  # noqa: F403

@@ -243,16 +243,6 @@ class IllegalTransitionError(JobError):
         super().__init__(f"{what} cannot go from {old} to {new}")
 
 
-class SubmissionConflictError(JobError):
-    """The id or the idempotency key of a submission is taken by a different job."""
-
-    remedy = "Send the same submission again to get the same job, or choose a new key"
-
-    def __init__(self, field: str, value: str, job_id: str) -> None:
-        self.field, self.value, self.job_id = field, value, job_id
-        super().__init__(f"{field} {value!r} belongs to job {job_id!r}, which was submitted with other contents")
-
-
 class DatacenterFullError(JobError):
     """The state of a datacenter is at its budget: nothing new is accepted until jobs end. Accepted jobs go on."""
 

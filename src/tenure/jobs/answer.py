@@ -84,10 +84,18 @@ CAUSE_ANSWERS: Mapping[str, tuple[str, str]] = {
 NATIVE = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 
 
-def answer(info: JobInfo, history: Sequence[Event], waits_for: Callable[[WorkflowRecord], str]) -> Answer:
-    """Returns who ended the job, or what it waits for, and the next step. `waits_for` names the worker that a parked workflow needs."""
+def answer(
+    info: JobInfo,
+    history: Sequence[Event],
+    waits_for: Callable[[WorkflowRecord], str],
+    turn: Callable[[WorkflowRecord], str],
+) -> Answer:
+    """Returns who ended the job, or what it waits for, and the next step.
+
+    `waits_for` names the worker that a parked workflow needs, and `turn` says what one waits for whose key is the reason that it waits.
+    """
     if not info.state.terminal:
-        return _still(info, history, waits_for)
+        return _still(info, history, waits_for, turn)
     return _BY_STATE[info.state](info, history)
 
 
@@ -239,7 +247,12 @@ _BY_STATE: Mapping[JobState, Callable[[JobInfo, Sequence[Event]], Answer]] = {
 }
 
 
-def _still(info: JobInfo, history: Sequence[Event], waits_for: Callable[[WorkflowRecord], str]) -> Answer:
+def _still(
+    info: JobInfo,
+    history: Sequence[Event],
+    waits_for: Callable[[WorkflowRecord], str],
+    turn: Callable[[WorkflowRecord], str],
+) -> Answer:
     failed = _last(AttemptFailed, history)
     before = f". The attempt before it: {attempt_answer(failed, info.id).sentence}" if failed is not None else ""
     if failed is None and (again := _last(WorkflowStarted, history, lambda one: one.delivery > 1)):
@@ -253,6 +266,10 @@ def _still(info: JobInfo, history: Sequence[Event], waits_for: Callable[[Workflo
     if parked := next((one for one in info.workflows.values() if waits_for(one)), None):
         step = "Start such a worker (tenure worker MODULE --managed), or see what there is: tenure workflows"
         return Answer(f"Nothing has ended it: {parked.spec.name!r} waits for {waits_for(parked)}{before}", step)
+    running = any(one.state in (WorkflowState.RUNNING, WorkflowState.QUEUED) for one in info.workflows.values())
+    if not running and (held := next((one for one in info.workflows.values() if turn(one)), None)):
+        told = f"Nothing has ended it: {held.spec.name!r}, attempt {held.attempt}, waits for {turn(held)}"
+        return Answer(f"{told}{before}", f"See its queue: tenure queue {info.job.submission.queue}")
     for state, words, step in _OPEN:
         some = [one for one in info.workflows.values() if one.state is state]
         if some:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -23,10 +23,12 @@ from tenure.jobs.catalogue import (
     served_key,
 )
 from tenure.jobs.deadlines import see_election
-from tenure.jobs.decisions import Event, encode_event
+from tenure.jobs.decisions import Event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
+from tenure.jobs.fair_lanes import Turns
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
+from tenure.jobs.histories import Histories
 from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import (
     ArchivedJob,
@@ -42,13 +44,10 @@ from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
+from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import in_words_of_wait
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
-
-HISTORY_SHARE = 4
-"""The histories of all jobs together take at most one part in HISTORY_SHARE of the budget. Beyond it, each takes `SHORT_HISTORY_BYTES`."""
-SHORT_HISTORY_BYTES = 512
 
 WorkflowKey = tuple[str, str]
 """(job id, workflow name)."""
@@ -104,6 +103,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.settings = settings or JobSettings()
         self.size = StateSize(state, state_bytes)
         """Counts the bytes that a snapshot has at most."""
+        self.histories = Histories(self)
         self.pages: StatePages | None = None
         """The pages in which the state is saved; None for a datacenter of format 1."""
         self.resting: Timers[WorkflowKey] = Timers()
@@ -118,6 +118,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
         """Attempts in the engine that no worker has started, oldest first in each lane."""
         self.waits = WaitIndex()
+        self.turns = Turns(self)  # the work of `ready` by key, and how much of each key is under way
+        self.unique = UniqueJobs(state.archive)
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}  # the attempts that each has started and not ended
         self.in_queue: dict[str, int] = {}  # of each queue, the attempts that are in the engine or running
         self.uncleaned: dict[str, None] = {}  # ended jobs whose messages the leader has not confirmed as revoked
@@ -134,7 +136,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if count := event.growth():
             self.size.grew(count)
         if self.settings.history_limit:
-            self._note(event, encoded)
+            self.histories.note(event, encoded)
         if self.pages is not None:
             self.pages.mark(event, encoded, self.position)
 
@@ -188,6 +190,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     def drop_archived(self, job_id: str) -> ArchivedJob:
         archived = super().drop_archived(job_id)
+        self.unique.drop(archived.unique, job_id)
         self.size.left("archive", job_id, archived)
         self._left("archive", job_id)
         return archived
@@ -207,6 +210,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
         if section == "archive":
             self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
+            self.unique.admit(records)
         if section == "jobs":
             for info in records.values():
                 self.size.history += sum(map(len, info.history))
@@ -217,7 +221,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if not info.state.terminal:
             see_election(info, at)
             if self.settings.history_limit:
-                self._keep(info, encoded)
+                self.histories.keep(info, encoded)
 
     # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
@@ -227,7 +231,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         new = workflow.state
         if old is WorkflowState.PENDING:
             self.resting.cancel(key)
-            self._unready(info, workflow, key)
+            self._unready(info, workflow, key, sent=new is WorkflowState.QUEUED)
         if old is WorkflowState.QUEUED:
             self.queued[lane_of(info)].pop(key, None)
         elif new is WorkflowState.QUEUED:
@@ -240,6 +244,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if was != now:
             queue = lane_of(info)[0]
             self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
+            self.turns.count(info, workflow, 1 if now else -1)
 
     def hold_back(self, info: JobInfo) -> None:
         """Keeps what is pending of a paused job from being dispatched."""
@@ -279,13 +284,15 @@ class JobBook(JournalFold[BookState, JobInfo]):
         needs = served_key(lane, workflow.spec)
         if is_served(self, needs, by_workflow=workflow.by_workflow):
             self.ready.setdefault(lane, {})[key] = None
+            self.turns.put(lane, key)
         else:
             self.parked.setdefault(needs, {})[key] = None
 
-    def _unready(self, info: JobInfo, workflow: WorkflowRecord, key: WorkflowKey) -> None:
+    def _unready(self, info: JobInfo, workflow: WorkflowRecord, key: WorkflowKey, *, sent: bool = False) -> None:
         lane = lane_of(info)
         if waiting := self.ready.get(lane):
             waiting.pop(key, None)
+            self.turns.remove(lane, key, sent=sent)
         if parked := self.parked.get(needs := served_key(lane, workflow.spec)):
             parked.pop(key, None)
             if not parked:
@@ -300,6 +307,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.lost_at = at
             for lane, waiting in list(self.ready.items()):
                 self.ready[lane] = {}
+                self.turns.lanes.pop(lane, None)
                 for key in waiting:
                     self._make_ready(key)
 
@@ -321,6 +329,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         job_id = info.id
         if key := info.job.submission.idempotency_key:
             self.keys[key] = job_id
+        self.unique.note(unique_name(info.job.submission), job_id, info.job.submitted_at)
         if info.state.terminal:
             self.ended[job_id] = None
             self.expiring.set(job_id, results_expire_at(info))
@@ -333,63 +342,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
             if workflow.state is WorkflowState.RUNNING:
                 self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
 
-    def _note(self, event: Event, encoded: bytes | None) -> None:
-        """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
-        jobs = self.state.jobs
-        job_id = getattr(event, "job_id", None)
-        if job_id is not None:
-            info = jobs.get(job_id)
-            if info is not None:
-                self._keep(info, encoded or encode_event(event))
-            return
-        names: Iterable[str] = getattr(event, "jobs", None) or ()
-        if type(event).__name__ == "LeaderElected":
-            names = [info.id for info in self.live_jobs()]
-        if names:
-            encoded = encoded or encode_event(event)
-            for name in names:
-                if info := jobs.get(name):
-                    self._keep(info, encoded)
-
-    def _keep(self, info: JobInfo, encoded: bytes) -> None:
-        if encoded.startswith(b'{"type":"JobSubmitted"'):
-            return  # the job itself holds its submission
-        history = info.history
-        if encoded.startswith(_PROGRESS) and history and history[-1].startswith(_PROGRESS):
-            self.size.line_left(history.pop())  # a run of progress is one line: the newest
-            info.elided += 1
-        limit = self.settings.history_limit
-        if len(history) >= limit:
-            # The first events of a job explain its end: keep the first tenth, and drop the oldest line after it.
-            self._elide(info, limit // 10)
-        if self.size.history + len(encoded) > self.budget // HISTORY_SHARE:
-            if self.pages is not None:
-                self.pages.sections["jobs"].changed(
-                    info.id, self.position
-                )  # an election that was read later would find other room
-            self._elide_all_but(info, SHORT_HISTORY_BYTES - len(encoded))
-            if len(encoded) > SHORT_HISTORY_BYTES:
-                info.elided += 1
-                return
-        history.append(encoded)
-        self.size.line_came(encoded)
-
-    def _elide(self, info: JobInfo, place: int) -> None:
-        self.size.line_left(info.history.pop(place))
-        info.elided += 1
-
-    def _elide_all_but(self, info: JobInfo, room: int) -> None:
-        """Drops the oldest lines of this history until the rest fits into `room`, because all histories together are at their share."""
-        held = sum(map(len, info.history))
-        while info.history and held > room:
-            held -= len(info.history[0])
-            self._elide(info, 0)
-
 
 def lane_of(info: JobInfo) -> Lane:
     """Returns the lane of a job. A job of an earlier release that left queue or priority out has the defaults of then."""
     submission = info.job.submission
     return submission.queue or DEFAULT_QUEUE, submission.priority or 0
-
-
-_PROGRESS = b'{"type":"ProgressRecorded"'

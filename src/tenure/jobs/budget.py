@@ -15,7 +15,7 @@ It is an index: it is not part of a snapshot, and no fold reads it. Only decisio
 shares are exact, because folds read them.
 
 Beside that, the ids of archived jobs, tombstones and schedules have shares of their own, so that none of them can keep all jobs out, and
-the histories of jobs have one in the fold (`book.HISTORY_SHARE`).
+the histories of jobs have one in the fold (`histories.HISTORY_SHARE`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tenure.jobs.model import ArchivedJob, JobInfo, ScheduleRecord, Tombstone
 
 ALLOWANCE_BYTES = 512
-"""The bytes that are kept free for the history of each job that has not ended (`book.SHORT_HISTORY_BYTES`)."""
+"""The bytes that are kept free for the history of each job that has not ended (`histories.SHORT_HISTORY_BYTES`)."""
 SMALL_RECORD_BYTES = 2_048
 """The bytes that `check_room` reserves for a queue, a drained worker or a tombstone."""
 RETRY_AFTER_S = 10.0

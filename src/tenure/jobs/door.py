@@ -208,6 +208,8 @@ def with_settings(book: JobBook, submission: JobSubmission, now: float) -> Resol
         functions.append(found)
         specs.append(_spec_with(spec, found, origins, len(submission.workflows) > 1))
     changes: dict[str, Any] = {"workflows": tuple(specs)}
+    if submission.unique is None and (agreed := _agreed(functions, "unique", origins, "unique")):
+        changes["unique"] = agreed
     if submission.timeout_seconds is None and (agreed := _agreed(functions, "job_timeout", origins, "timeout")):
         changes["timeout_seconds"] = agreed
     if submission.priority is None:
@@ -228,6 +230,8 @@ def _spec_with(spec: WorkflowSpec, found: ServedWorkflow | None, origins: Origin
     changes["retry"] = msgspec.structs.replace(retry or spec.policy, **most)
     if spec.stall is None and found is not None and found.stall is not None:
         changes["stall"], origins[f"{prefix}stall"] = found.stall, _author(found)
+    if spec.concurrency is None and found is not None and found.concurrency is not None:
+        changes["concurrency"], origins[f"{prefix}concurrency"] = found.concurrency, _author(found)
     return msgspec.structs.replace(spec, **changes)
 
 

@@ -34,6 +34,7 @@ from tenure.jobs.states import (
     WorkflowState,
     check_job_transition,
 )
+from tenure.jobs.unique_jobs import unique_name
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -331,6 +332,8 @@ def job_archived(book: JobBook, event: JobArchived) -> None:
         fence_token=tracking.timeout_fence_token,
         gate_epoch=tracking.gate_epoch,
         ended_by_gate=info.ended_by_gate,
+        unique=named if book.unique.newest(named := unique_name(info.job.submission)) == event.job_id else "",
+        submitted_at=info.job.submitted_at,
     )
     book.came("archive", event.job_id, archived)
     book.archive(event.job_id, archived, event.forget)

@@ -34,7 +34,8 @@ from tenure.jobs.states import (
     JobState,
 )
 from tenure.jobs.stops import PauseRecord
-from tenure.jobs.submission import digest, submitted_before, validate
+from tenure.jobs.submission import submitted_before, validate
+from tenure.jobs.submission_digest import digest
 
 if TYPE_CHECKING:
     from tenure.jobs.gate_tracker import GateJobTracker
@@ -137,6 +138,11 @@ def gate_take_lead(tracker: GateJobTracker, command: GateTakeLead, now: float, r
 def gate_submit(tracker: GateJobTracker, command: GateSubmit, now: float, rules: Rules) -> GateDecision:
     submission, targets = command.submission, command.target_datacenters
     validate(submission, LIMITS)
+    if submission.unique is not None:
+        raise ConfigurationError(
+            f"job {submission.job_id!r} is unique, and a gate cannot tell which jobs are the same in its datacenters",
+            remedy="Submit it to the managers of one datacenter, or give it an idempotency_key",
+        )
     if not targets or len(set(targets)) != len(targets):
         raise ConfigurationError(
             f"job {submission.job_id!r} needs at least one datacenter, each once, and has {list(targets)}",

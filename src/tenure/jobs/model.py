@@ -15,15 +15,9 @@ import msgspec
 from tenure import bounds as b
 from tenure.backoff import Retry
 from tenure.jobs.settings import GRACE_S, STUCK_THRESHOLD_S
-from tenure.jobs.states import (
-    AttemptCause,
-    JobState,
-    OnFailure,
-    StrategyType,
-    TimeoutReason,
-    WorkflowState,
-)
+from tenure.jobs.states import AttemptCause, JobState, OnFailure, StrategyType, TimeoutReason, WorkflowState
 from tenure.jobs.stops import AttemptStop, PauseRecord
+from tenure.served_workflow import KeyLimit, Unique
 from tenure.suspension import Signal, WaitsFor
 
 Address = b.Address
@@ -44,6 +38,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stall: b.PositiveSeconds | None = None
     """The longest silence between two beats; after it the worker kills the slot. None: the worker's own threshold."""
     version: b.VersionName = ""
+    concurrency: KeyLimit | None = None  # the key by which its work takes turns; None: the queue's
 
     @property
     def called(self) -> str:
@@ -91,6 +86,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     retry_of: b.JobIdOrNone = ""  # the ended job that this one repeats. What completed there is not run again
     grace: b.Seconds | None = None
     """The first of the extensions that a job can earn past its deadline; each further one is half as long. None: 30 s. 0: it can earn none."""
+    unique: Unique | None = None  # says which other jobs are the same as this one, and what then becomes of it
 
     @property
     def grace_s(self) -> float:
@@ -336,6 +332,8 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
     fence_token: int = 0
     gate_epoch: int = 0
     ended_by_gate: bool = False
+    unique: str = ""  # names what it is unique by, until `submitted_at` is too long ago for any later job
+    submitted_at: float = 0.0
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from tenure.bounds import MAILBOX_CHARS
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
-from tenure.jobs.book import JobBook, WorkflowKey, lane_of
+from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
 from tenure.jobs.catalogue import served_key
 from tenure.jobs.endings import left_a_message
+from tenure.jobs.fair_lanes import key_room, key_weight, window
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
@@ -101,13 +103,15 @@ def to_dispatch(
     *,
     limit: int = 1_000,
     workers: Iterable[str] = (),
+    slots: Callable[[str], int] = lambda queue: 0,
     skip: Container[str] = (),
     failed: dict[str, Exception] | None = None,
 ) -> list[Dispatch]:
     """Returns the attempts that are decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
 
     A paused queue gives none, the others no more than their limit and their rate allow. `workers` are those that take work: an exclude
-    list that names them all would strand the workflow, so it is then left out. Jobs in `skip` are left out. Where `failed` is given, a
+    list that names them all would strand the workflow, so it is then left out. `slots` tells how many slots a queue has: of a queue whose work
+    has keys, no more than a short window goes to the engine, because what is there is out of turn. Jobs in `skip` are left out. Where `failed` is given, a
     job whose record raises goes into it, so that it does not hold up the rest.
     """
     book.wake(now, skip=skip, failed=failed)
@@ -119,7 +123,7 @@ def to_dispatch(
         most = max(
             0, min(limit - len(found), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), now) - taken)
         )
-        for key in islice((key for key in book.ready[lane] if key[0] not in skip), most):
+        for key in _next_of(book, lane, most, slots, taken, skip):
             try:
                 found.append(order_for(book, key, able))
             except Exception as error:
@@ -127,6 +131,21 @@ def to_dispatch(
                     raise
                 failed[key[0]] = error
     return found
+
+
+def _next_of(
+    book: JobBook, lane: Lane, most: int, slots: Callable[[str], int], taken: int, skip: Container[str]
+) -> Iterable[WorkflowKey]:
+    """Returns the work of a lane that goes next: the oldest, or where work has keys, whose turn it is."""
+    queue, fair = lane[0], book.turns.lanes.get(lane)
+    if fair is None:
+        return list(islice((key for key in book.ready[lane] if key[0] not in skip), most))
+    most = max(0, min(most, window(slots(queue)) - book.in_queue.get(queue, 0) - taken))
+
+    def room_of(key: str, work: WorkflowKey) -> float:
+        return key_room(book, queue, key, book.jobs[work[0]].workflows[work[1]])
+
+    return fair.pick(most, room_of, partial(key_weight, book, queue), skip)
 
 
 def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch:

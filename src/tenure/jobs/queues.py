@@ -17,7 +17,7 @@ from tenure import bounds as b
 from tenure.bound_checks import check
 from tenure.bounds import LEAST_RATE
 from tenure.jobs import budget
-from tenure.jobs.budget import text_bytes
+from tenure.jobs.budget import encoded_bytes, text_bytes
 from tenure.jobs.decisions import (
     Command,
     Decides,
@@ -48,6 +48,12 @@ class QueueRecord(msgspec.Struct, kw_only=True):
     job_timeout: float | None = None
     """The deadline of jobs of this queue whose submission has none."""
     park: bool = False  # True when the queue accepts work that nobody has registered yet
+    concurrency_key: str = ""
+    """Where the key of its work stands, as `args.tenant`. Keys take turns (`fair_lanes.py`)."""
+    max_per_key: int | None = None
+    """The most attempts of one key that may be in the engine or running."""
+    weights: dict[str, int] = {}
+    """Maps a key to the turns that it has where others have one."""
     even_at: float = 0.0
     """The time at which the rate has paid for everything that was sent."""
 
@@ -62,6 +68,9 @@ class SetQueue(Command, frozen=True, kw_only=True):
     burst: b.Burst | UnsetType = UNSET
     job_timeout: b.PositiveSeconds | UnsetType | None = UNSET
     park: bool | UnsetType = UNSET
+    concurrency_key: b.KeyExpression | UnsetType = UNSET
+    max_per_key: b.MaxRunning | UnsetType | None = UNSET
+    weights: b.Weights | UnsetType = UNSET
 
 
 class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -74,9 +83,26 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     burst: int = 1
     job_timeout: float | None = None
     park: bool = False
+    concurrency_key: str = ""
+    max_per_key: int | None = None
+    weights: dict[str, int] = msgspec.field(default_factory=dict)
 
     def growth(self) -> int:
-        return text_bytes(self.queue) + 120
+        return text_bytes(self.queue, self.concurrency_key) + encoded_bytes(self.weights) + 120
+
+
+_SETTINGS = (
+    "paused",
+    "max_running",
+    "rate",
+    "burst",
+    "job_timeout",
+    "park",
+    "concurrency_key",
+    "max_per_key",
+    "weights",
+)
+"""The settings of a queue, which the command, the event and the record share."""
 
 
 def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Decision:
@@ -86,27 +112,18 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
     before = book.state.queues.get(name, QueueRecord())
     after = msgspec.structs.replace(
         before,
-        **{
-            field: value
-            for field in ("paused", "max_running", "rate", "burst", "job_timeout", "park")
-            if (value := getattr(command, field)) is not UNSET
-        },
+        **{field: value for field in _SETTINGS if (value := getattr(command, field)) is not UNSET},
     )
     if after == before and name in book.state.queues:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
-    if name not in book.state.queues:
-        budget.check_room(book)
+    if name not in book.state.queues or after.weights != before.weights:
+        budget.check_room(book, budget.SMALL_RECORD_BYTES + encoded_bytes(after.weights))
     changed = QueueChanged(
         at=now,
         by=command.by,
         rule=Rule.ASKED,
         queue=name,
-        paused=after.paused,
-        max_running=after.max_running,
-        rate=after.rate,
-        burst=after.burst,
-        job_timeout=after.job_timeout,
-        park=after.park,
+        **{field: getattr(after, field) for field in _SETTINGS},
     )
     return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
@@ -114,14 +131,10 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
 def queue_changed(book: JobBook, event: QueueChanged) -> None:
     before = book.state.queues.get(event.queue)
     book.state.queues[event.queue] = QueueRecord(
-        paused=event.paused,
-        max_running=event.max_running,
-        rate=event.rate,
-        burst=event.burst,
-        job_timeout=event.job_timeout,
-        park=event.park,
+        **{field: getattr(event, field) for field in _SETTINGS},
         even_at=before.even_at if before else 0.0,  # the part of the rate that was used stays used
     )
+    book.turns.queue_changed(event.queue)
 
 
 def note_dispatch(record: QueueRecord, at: float) -> None:

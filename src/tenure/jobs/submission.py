@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,14 +22,15 @@ from tenure.jobs.decisions import (
     Command,
     Decides,
     Decision,
+    Event,
     Folds,
     JobEvent,
     Outcome,
     Rule,
     Rules,
 )
-from tenure.jobs.door import DEFAULT_QUEUE, Origins, enter, with_settings
-from tenure.jobs.endings import JobEnded
+from tenure.jobs.door import Origins, enter, with_settings
+from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.model import (
     NO_DEADLINE_S,
     AcceptedJob,
@@ -43,10 +43,10 @@ from tenure.jobs.model import (
 from tenure.jobs.queues import QueueRecord
 from tenure.jobs.result_flow import first_record
 from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESHOLD_S, JobLimits, JobSettings
-from tenure.jobs.states import (
-    WorkflowState,
-)
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.submission_digest import digest
 from tenure.jobs.timeout import strategy_type
+from tenure.jobs.unique_jobs import Duplicate, find_duplicate, unique_name
 from tenure.values import HandedResult
 
 if TYPE_CHECKING:
@@ -231,49 +231,6 @@ def settled(submission: JobSubmission, settings: JobSettings, queue: QueueRecord
     return msgspec.structs.replace(submission, **changes) if changes else submission
 
 
-_EMPTIED: dict[str, Any] = {
-    "job_id": "",
-    "submitted_by": "",
-    "gate_addr": None,
-    "gate_addrs": (),
-    "gate_epoch": 0,
-    "global_submitted_at": 0.0,
-}
-"""The fields that may differ where the same job is submitted again. They stand in the digest with their defaults, as in the first release."""
-
-
-_LATER = ("park", "grace", "retry_of")
-"""The fields that came after the first release. `park` says nothing about the work; the others count where they are set."""
-
-
-def digest(submission: JobSubmission) -> str:
-    """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor.
-
-    It is that of the first release wherever the submission could have been made there: what was left out counts as the default of then, and a
-    field that came later counts only where it is set.
-    """
-    # A retry may belong to another trace, and is still the same job.
-    labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
-    contents = {
-        **{name: getattr(submission, name) for name in submission.__struct_fields__ if name not in _LATER},
-        **_EMPTIED,
-        "labels": labels,
-        "timeout_seconds": None if wall(submission.timeout_seconds) == math.inf else submission.timeout_seconds,
-        "queue": submission.queue or DEFAULT_QUEUE,
-        "priority": submission.priority or 0,
-        "workflows": [_spec_contents(spec) for spec in submission.workflows],
-        **({} if submission.grace is None else {"grace": submission.grace}),
-        **({"retry_of": submission.retry_of} if submission.retry_of else {}),
-    }
-    return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
-
-
-def _spec_contents(spec: WorkflowSpec) -> dict[str, Any]:
-    contents = {name: getattr(spec, name) for name in spec.__struct_fields__ if name != "max_attempts"}
-    most = {} if spec.max_attempts is None else {"max_attempts": spec.max_attempts}
-    return contents | {"retry": msgspec.structs.replace(spec.policy, **most)}
-
-
 def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> Decision:
     submission = command.submission
     validate(submission, LIMITS)
@@ -283,8 +240,10 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
     if not command.lenient and submission.gate_addr is None:
         enter(book, submission, now)
     submission, origins = with_settings(book, submission, now)
-    if origins:
-        check_ladder(submission)
+    check_ladder(submission)
+    same = Duplicate() if command.lenient else find_duplicate(book, submission, now)
+    if same.kept:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "an equal job was submitted before", same.kept)
     # The state holds each workflow twice (in the submission and in its record), and its outcome.
     budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_bytes(submission) + encoded_bytes(command.taken))
     submitted = JobSubmitted(
@@ -298,10 +257,10 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         by_workflow=in_force(book),
         taken=command.taken,
     )
-    stone = book.state.tombstones.get(job_id)
+    events: list[Event] = [*_replaced(book, same.replaced, command, now), submitted]
     # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
-    if stone is None:
-        return Decision([submitted], Outcome.ACCEPTED, Rule.ASKED, "", job_id)
+    if (stone := book.state.tombstones.get(job_id)) is None:
+        return Decision(events, Outcome.ACCEPTED, Rule.ASKED, "", job_id)
     ended = JobEnded(
         at=now,
         by=stone.by,
@@ -312,7 +271,14 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         gate_epoch=stone.gate_epoch,
         evidence={"decided_at": stone.at},
     )
-    return Decision([submitted, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
+    return Decision([*events, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
+
+
+def _replaced(book: JobBook, job_id: str, command: SubmitJob, now: float) -> list[JobEnded]:
+    if not job_id:
+        return []
+    reason = f"replaced by job {command.submission.job_id}, which is equal and was submitted later"
+    return [end(book.jobs[job_id], now, JobState.CANCELLED, Rule.ASKED, reason, by=command.by)]
 
 
 class KnownJob(NamedTuple):
@@ -374,6 +340,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
         book.drop_tombstone(event.job_id)
     if submission.idempotency_key:
         book.keys[submission.idempotency_key] = event.job_id
+    book.unique.note(unique_name(submission), event.job_id, event.at)
     for workflow in info.workflows.values():
         if workflow.state is WorkflowState.WAITING and event.taken.keys() >= set(workflow.spec.after):
             workflow.not_before = begins

@@ -18,6 +18,7 @@ from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines
 from tenure.jobs.book import JobBook
 from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.event_text import allowed, seconds, tell
+from tenure.jobs.fair_lanes import waits_for_turn
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo
 from tenure.jobs.result_flow import flow_words
@@ -109,7 +110,7 @@ def why(book: JobBook, job_id: str) -> Why:
         rule=Rule.ASKED,
     )
     history = list(book.history(job_id))
-    said = answer(info, history, lambda one: book.waits_for(info, one))
+    said = answer(info, history, lambda one: book.waits_for(info, one), lambda one: waits_for_turn(book, info, one))
     return Why(
         job_id=job_id,
         state=info.state,

@@ -60,11 +60,10 @@ from tenure.errors import (
 from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
+from tenure.jobs.unique_jobs import RETRY_OF
 from tenure.nodes.subject_quotas import SubjectQuotas
 from tenure.values import is_elsewhere
 
-RETRY_OF = "tenure.retry_of"
-"""The label that links a retry to the job that it repeats."""
 _RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
 RecordT = TypeVar("RecordT")
 

@@ -23,9 +23,10 @@ from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
+from tenure.served_workflow import KeyLimit, Unique
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
-from tenure.work.submit_options import ALSO, OPTIONS, SubmitOptions
+from tenure.work.submit_options import ALSO, OPTIONS, SubmitOptions, unique_of
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context
@@ -99,7 +100,21 @@ def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOption
         max_attempts=options.get("max_attempts"),
         stall=options.get("stall", target.stall if isinstance(target, Workflow) else None),
         version=options.get("version", ""),
+        concurrency=_concurrency(options, target),
     )
+
+
+def _concurrency(options: SubmitOptions, target: Target) -> KeyLimit | None:
+    own = target.concurrency if isinstance(target, Workflow) else None
+    if "concurrency_key" not in options and "max_per_key" not in options:
+        return own
+    key, most = options.get("concurrency_key"), options.get("max_per_key")
+    return KeyLimit(key=own.key if key is None and own else key or "", most=own.most if most is None and own else most)
+
+
+def _unique(options: SubmitOptions, target: Target) -> Unique | None:
+    own = target.unique if isinstance(target, Workflow) else None
+    return unique_of(options.get("unique_for"), options.get("on_duplicate"), options.get("unique_key"), own)
 
 
 def submission_for(
@@ -120,6 +135,7 @@ def submission_for(
         queue=options.get("queue") or (target.queue if isinstance(target, Workflow) else None) or queue,
         priority=options.get("priority", target.priority if isinstance(target, Workflow) else None),
         park=options.get("park", False),
+        unique=_unique(options, target),
         result_ttl=options.get("result_ttl"),
         delay=_seconds("delay", options.get("delay", 0.0)),
         submitted_by=options.get("submitted_by", ""),

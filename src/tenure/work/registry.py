@@ -24,13 +24,13 @@ from tenure.bound_checks import check
 from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
-from tenure.served_workflow import ServedWorkflow, version_order
+from tenure.served_workflow import KeyLimit, ServedWorkflow, Unique, version_order
 from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
 from tenure.work.signatures import arguments_of, hints_of
-from tenure.work.submit_options import SubmitOptions, known_options
+from tenure.work.submit_options import SubmitOptions, known_options, unique_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +59,8 @@ class Workflow(Generic[P, R]):
     queue: str | None = None  # of a job whose submission has none
     priority: int | None = None
     retry_rules: RetryRules = ANY_ERROR
+    concurrency: KeyLimit | None = None
+    unique: Unique | None = None
     preset: SubmitOptions = field(default_factory=SubmitOptions)
     """The options of its submissions, as `options` sets them."""
 
@@ -66,6 +68,9 @@ class Workflow(Generic[P, R]):
         check(self.name, FunctionName, field="workflow name")
         check(self.version, VersionName, field=f"version of {self.name}")
         self.retry.checked(self.name)
+        for what, setting in (("concurrency", self.concurrency), ("unique", self.unique)):
+            if setting is not None:
+                check(setting, field=f"{what} of {self.name}")
         if self.queue is not None:
             check(self.queue, QueueName, field=f"queue of {self.name}")
         if self.priority is not None:
@@ -153,6 +158,8 @@ class Workflow(Generic[P, R]):
             job_timeout=self.job_timeout,
             queue=self.queue or "",
             priority=self.priority,
+            concurrency=self.concurrency,
+            unique=self.unique,
             description=as_text(about.partition("\n")[0]),
             source=as_text(f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"),
         )
@@ -218,10 +225,8 @@ class WorkflowSettings(typing.TypedDict, total=False):
 
     name: str | None
     version: str
-    max_attempts: int | None
-    """Stands for that of `retry`."""
-    timeout: float | None
-    """Bounds one attempt."""
+    max_attempts: int | None  # stands for that of `retry`
+    timeout: float | None  # bounds one attempt
     stall: float | None
     """Bounds the silence between two beats."""
     job_timeout: float | None
@@ -231,6 +236,14 @@ class WorkflowSettings(typing.TypedDict, total=False):
     """Fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting."""
     queue: str | None
     priority: int | None
+    concurrency_key: str
+    """Where the key of its work stands, as `args.tenant` or `labels.customer`. Keys of a queue take turns."""
+    max_per_key: int
+    """The most attempts of one key in a queue at once."""
+    unique_for: float
+    """Equal jobs (queue, functions, arguments) that are accepted within so many seconds are one."""
+    on_duplicate: Literal["keep", "reject", "replace"]
+    """With `unique_for`, what a submission gets while an equal job is there: that job, a refusal, or its place if it has not started."""
     give_up_on: Iterable[type[BaseException]]
     """Errors that fail the work at once."""
     retry_on: Iterable[type[BaseException]] | None
@@ -273,6 +286,9 @@ def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[...
     name = settings.pop("name", None) or str(getattr(function, "__name__", ""))
     most, proof = settings.pop("max_attempts", None), settings.pop("proof", None)
     give_up_on, retry_on = settings.pop("give_up_on", ()), settings.pop("retry_on", None)
+    key, most_of_key = settings.pop("concurrency_key", ""), settings.pop("max_per_key", None)
+    limit = KeyLimit(key=key, most=most_of_key) if key or most_of_key else None
+    unique = unique_of(settings.pop("unique_for", None), settings.pop("on_duplicate", None))
     kind = AsyncWorkflow if inspect.iscoroutinefunction(function) else Workflow
     return kind(
         function,
@@ -281,6 +297,8 @@ def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[...
         retry=_policy(settings.pop("retry", None) or Retry(), most),
         proof=None if proof is None else Proof(proof),
         retry_rules=RetryRules.of(name, give_up_on, retry_on),
+        concurrency=limit,
+        unique=unique,
         **settings,
     )
 

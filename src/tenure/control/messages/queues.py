@@ -42,11 +42,27 @@ class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     """The deadline of jobs that are submitted without one from now on."""
     park: bool | UnsetType = UNSET
     """True to accept work that no worker has registered: it waits for one that serves it."""
+    concurrency_key: b.KeyExpression | UnsetType = UNSET
+    """Where the key of its work stands, as `args.tenant` or `labels.customer`: keys take turns. Empty: none."""
+    max_per_key: b.MaxRunning | UnsetType | None = UNSET
+    """The most attempts of one key at once."""
+    weights: b.Weights | UnsetType = UNSET
+    """Maps a key to the turns that it has where others have one. It replaces the weights from before."""
     by: b.Person = ""
 
 
 class ListQueues(Placed, frozen=True, kw_only=True, tag="queues"):
     """Every queue that holds work or has limits."""
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one key of a queue."""
+
+    key: str
+    under_way: int = 0
+    """Attempts that are in the engine or running."""
+    held: int = 0
+    """Attempts that wait for their turn."""
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +75,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """The deadline of its jobs whose submission has none."""
     park: bool = False
     """True where work that no worker has registered is accepted, and waits for one that serves it."""
+    concurrency_key: str = ""
+    """Where the key of its work stands; empty where it has none."""
+    max_per_key: int | None = None
+    weights: dict[str, int] = msgspec.field(default_factory=dict)
+    keys: tuple[KeyView, ...] = ()
+    """The keys with most work, at most 20."""
     parked: int = 0
     """Workflows that wait for a worker that serves them."""
     held: int = 0

@@ -24,7 +24,7 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.worker_records import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
-from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding
+from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding, slots_in
 
 _LEADER = "leader"
 ExtensionAnswer = tuple[HealthcheckExtensionResponse, Command]
@@ -38,6 +38,7 @@ class Fleet:
         self.health = WorkerHealthManager(config=self.settings.extensions, brake=self.settings.brake)
         self._rate = CompletionRate(self.settings.interval_s)
         self._members: dict[str, Member] = {}
+        self.slots = lambda queue: slots_in(self._members, queue)
         self._evicted: dict[str, dict[str, tuple[float, str]]] = {}
         """Maps worker and incarnation to when and why it was evicted. Should such an incarnation report again, the leader tells it to stop."""
         self._able = AbleWorkers()
@@ -153,8 +154,7 @@ class Fleet:
 
     def was_reset(self, name: str) -> None:
         """Notes that the reset of a series is durable."""
-        member = self._members.get(name)
-        if member is not None:
+        if (member := self._members.get(name)) is not None:
             member.granted = 0
 
     # Gossip hastens what silence would bring anyway. It never decides alone, and never gives a silent worker time.

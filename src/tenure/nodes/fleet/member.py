@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -255,6 +255,12 @@ class Room(NamedTuple):
     capacity: int
     drained: int = 0
     """Workers that operators drained: they do not count above."""
+
+
+def slots_in(members: Mapping[str, Member], queue: str) -> int:
+    """Returns the slots of the workers that take work from any priority of a queue."""
+    mark = f"{queue}.p"
+    return sum(one.slots for one in members.values() if any(lane.startswith(mark) for lane in one.lanes))
 
 
 def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:

@@ -10,12 +10,9 @@ An exception about one job fails that job alone (`term_leader`); any other excep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
-
-import msgspec
 
 from tenure import tracing
 from tenure.engines.contracts import Mailbox, Outgoing
@@ -38,6 +35,7 @@ from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
+from tenure.nodes.manager.dispatch_batches import batches
 from tenure.nodes.manager.earned_time import chosen_stuck_s
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
@@ -50,9 +48,6 @@ from tenure.work.kept_steps import SUSPENDED_STEPS, steps_key
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
-MOST_BYTES_AT_ONCE = 262_144
-"""The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
-_encode = msgspec.json.Encoder().encode
 ARMED_AT_ONCE = 250
 """The deadlines that are computed before other tasks have their turn."""
 MOST_ROUNDS = 5  # batches of orders before the other steps have their turn
@@ -135,8 +130,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     def follow(self, decision: Decision) -> None:
         """Sets the timers of the jobs that a decision touched, wakes the tending loop, and passes the decision to every part."""
-        named = (name for event in decision.events for name in getattr(event, "jobs", ()))
-        names = dict.fromkeys((decision.job_id, *named))  # in their order: a simulation must not depend on hashes
+        named = (
+            name for event in decision.events for name in (*getattr(event, "jobs", ()), getattr(event, "job_id", ""))
+        )
+        names = dict.fromkeys(
+            (decision.job_id, *filter(None, named))
+        )  # in their order: a simulation must not depend on hashes
         for job_id in names:
             self._arm_job(job_id)
         if not decision.events:
@@ -240,7 +239,9 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.wake()  # there may be more, and under steady load there is always more: deadlines have their turn first
 
     def _orders(self, failed: dict[str, Exception], book: JobBook) -> list[Dispatch]:
-        return to_dispatch(book, self.now(), limit=200, skip=self.strikes.aside, failed=failed)
+        return to_dispatch(
+            book, self.now(), limit=200, slots=self.worker_reports.fleet.slots, skip=self.strikes.aside, failed=failed
+        )
 
     async def _send_each(self, name: str, orders: list[Dispatch]) -> list[Dispatch]:
         """Sends the orders together, or one by one where that fails. Returns the orders that were sent; the job of any other was struck."""
@@ -371,25 +372,3 @@ def _failed_job(struck: Struck) -> FailJob:
 
 
 JobLeadership = Leadership[JobBook, Decision, DatacenterLeader]
-
-
-def batches(orders: Sequence[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
-    """Returns (mailbox, orders) for each batch, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
-    try:
-        return list(_batches(orders))
-    except Exception:
-        return [(order.mailbox, [order]) for order in orders]
-
-
-def _batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
-    for name, group in groupby(orders, key=lambda order: order.mailbox):
-        batch: list[Dispatch] = []
-        size = 0
-        for order in group:
-            own = len(_encode(order.arguments))
-            if batch and size + own > MOST_BYTES_AT_ONCE:
-                yield name, batch
-                batch, size = [], 0
-            batch.append(order)
-            size += own
-        yield name, batch

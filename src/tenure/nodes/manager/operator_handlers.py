@@ -27,6 +27,7 @@ from tenure.control.messages.queues import (
     DeadLetterView,
     DiscardDeadLetter,
     GetDeadLetter,
+    KeyView,
     LetterDone,
     ListDeadLetters,
     ListQueues,
@@ -45,6 +46,7 @@ from tenure.errors import ConfigurationError, EngineError, EngineUnavailableErro
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.book import Lane
 from tenure.jobs.catalogue import lane_named
+from tenure.jobs.fair_lanes import busiest_keys
 from tenure.jobs.outbox import mailbox_name, work_mailbox
 from tenure.jobs.queues import QueueRecord, SetQueue
 from tenure.jobs.worker_records import DrainRecord
@@ -226,6 +228,9 @@ class QueueHandlers:
                 burst=request.burst,
                 job_timeout=request.job_timeout,
                 park=request.park,
+                concurrency_key=request.concurrency_key,
+                max_per_key=request.max_per_key,
+                weights=request.weights,
                 by=request.by,
             )
         )
@@ -264,6 +269,10 @@ def queue_view(book: JobBook, name: str, now: float) -> QueueView:
         burst=record.burst,
         job_timeout=record.job_timeout,
         park=record.park,
+        concurrency_key=record.concurrency_key,
+        max_per_key=record.max_per_key,
+        weights=record.weights,
+        keys=tuple(KeyView(key=key, under_way=load, held=held) for key, load, held in busiest_keys(book, name)),
         parked=sum(len(waiting) for key, waiting in book.parked.items() if key[0] == name),
         held=sum(len(book.ready.get(lane, ())) for lane in lanes),
         queued=queued,

@@ -47,6 +47,8 @@ function limits(one) {
   if (one.max_running !== null) found.push(`at most ${count(one.max_running)} at once`);
   if (one.rate !== null) found.push(`${one.rate} a second`);
   if (one.job_timeout) found.push(`${brief(one.job_timeout)} for a job without a deadline of its own`);
+  if (one.concurrency_key) found.push(`keys of ${one.concurrency_key} take turns`);
+  if (one.max_per_key) found.push(`at most ${count(one.max_per_key)} of a key at once`);
   return found.join(", ") || "none";
 }
 

@@ -1,0 +1,36 @@
+"""Groups the orders of a leader into batches: one call of the engine for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from tenure.jobs.outbox import Dispatch
+
+MOST_BYTES_AT_ONCE = 262_144
+"""The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
+_encode = msgspec.json.Encoder().encode
+
+
+def batches(orders: Sequence[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
+    """Returns (mailbox, orders) for each batch, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
+    try:
+        return list(_batches(orders))
+    except Exception:
+        return [(order.mailbox, [order]) for order in orders]
+
+
+def _batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
+    for name, group in groupby(orders, key=lambda order: order.mailbox):
+        batch: list[Dispatch] = []
+        size = 0
+        for order in group:
+            own = len(_encode(order.arguments))
+            if batch and size + own > MOST_BYTES_AT_ONCE:
+                yield name, batch
+                batch, size = [], 0
+            batch.append(order)
+            size += own
+        yield name, batch
