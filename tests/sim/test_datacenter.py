@@ -111,7 +111,7 @@ KNOWN = {
     "ForgetsDeadlines": (10, 18),
     "DoesNotDrain": (12, 13),
     "DoesNotWaitForTheDead": (283, 489, 550),
-    "AcknowledgesEarly": (12, 20),
+    "AcknowledgesEarly": (13, 14),
     "ForgetsToRevoke": (6, 7),
     "DoesNotResend": (1, 16),
     "GrantsForEver": (2, 3),

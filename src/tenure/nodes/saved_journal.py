@@ -100,6 +100,8 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             return self._cut_now()
         if self._cut_wanted is None:
             self._cut_wanted = asyncio.get_running_loop().create_future()
+            # The loop that saves may be cancelled before the cut is made, and then nobody asks how it went.
+            self._cut_wanted.add_done_callback(lambda wanted: wanted.cancelled() or wanted.exception())
         return await asyncio.shield(self._cut_wanted)
 
     def _cut_now(self) -> StateCut:
