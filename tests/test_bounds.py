@@ -31,7 +31,7 @@ from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.submission import SubmitJob
 from tenure.work.delivery import WorkResult
 
-FREE = {"arguments", "body", "result"}
+FREE = {"arguments", "body", "payload", "result"}
 """JSON of the user's own: bounded by its size and depth where it is read."""
 ROOTS: list[Any] = [*(one.request for one in OPERATIONS), WorkResult]
 

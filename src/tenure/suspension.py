@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ class WaitsFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: b.AnyNameOrNone = ""
     seen: b.Count = 0
     """The signals of that name which the work has taken already. The next one ends the wait."""
-    jobs: tuple[b.JobId, ...] = ()
+    jobs: Annotated[tuple[b.JobId, ...], b.items(0, MOST_JOBS)] = ()
     """The children that have to end, all of them."""
 
 

@@ -160,10 +160,13 @@ def played(case: EngineCase) -> Iterator[Played]:
 
 
 def unlike_any_other(submission: JobSubmission) -> JobSubmission:
-    """Under an id and a key that no other example has, as long as they were."""
-    unique = new_id()[:12]
-    job_id, key = (unique + text[len(unique) :] for text in (submission.job_id, submission.idempotency_key))
-    return msgspec.structs.replace(submission, job_id=job_id, idempotency_key=key)
+    """Under an id and keys that no other example has, as long as they were."""
+    new = new_id()[:12]
+    unique = submission.unique and msgspec.structs.replace(
+        submission.unique, key=new + submission.unique.key[len(new) :]
+    )
+    job_id, key = (new + text[len(new) :] for text in (submission.job_id, submission.idempotency_key))
+    return msgspec.structs.replace(submission, job_id=job_id, idempotency_key=key, unique=unique)
 
 
 def play(datacenter: Played, submission: JobSubmission) -> None:

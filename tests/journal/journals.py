@@ -29,9 +29,17 @@ LATER: dict[str, list[str]] = {
         '{"type":"ChildEnded","at":2e9,"job_id":"late-1","workflow":"late","attempt":1,"child":"c"}',
         '{"type":"SignalReceived","at":2e9,"job_id":"late-1","name":"approved","signal_id":"s-1","payload":{"by":"ada"}}',
         '{"type":"Woken","at":2000000060.0,"job_id":"late-1","workflow":"late","attempt":1}',
+        '{"type":"JobPaused","at":2e9,"job_id":"late-1","reason":"r","workflows":["late"],"steered":1}',
+        '{"type":"JobResumed","at":2e9,"job_id":"late-1","steered":2}',
+        '{"type":"JobRetimed","at":2e9,"job_id":"late-1","timeout_seconds":60.0,"steered":3}',
+        '{"type":"MoveAsked","at":2e9,"job_id":"late-1","workflow":"late","attempt":1,"worker":"w-9"}',
+        '{"type":"OrderSeen","at":2e9,"job_id":"late-1","steered":4}',
         '{"type":"FormatRaised","at":2e9,"by":"leader","format":2}',
     ],
-    "gate": [],
+    "gate": [
+        '{"type":"GateJobAccepted","at":2e9,"job_id":"late-1","submission":{"job_id":"late-1","workflows":[{"name":"late"}]},"target_datacenters":["a"],"digest":"d"}',
+        '{"type":"GateJobSteered","at":2e9,"job_id":"late-1","number":1,"paused":true,"timeout_seconds":60.0}',
+    ],
 }
 """Events that the first release did not know, one in each entry."""
 

@@ -231,3 +231,5 @@ def test_a_signal_to_nobody_and_signals_without_end_are_refused(tenure_dc: TestD
     job = tenure_dc.submit(asks_twice)
     with pytest.raises(NodeRefusedError, match="at most 1,000 signals of 262,144 bytes"):
         job.signal("n", "x" * 300_000)
+    with pytest.raises(NodeRefusedError, match="an integer in the payload of signal 'n' is beyond 64 bits"):
+        job.signal("n", {"deep": [2**64]})  # JSON carries it, and a snapshot could not

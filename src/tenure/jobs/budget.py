@@ -83,6 +83,15 @@ def encoded_bytes(*values: Any) -> int:
         return sum(2 * len(_encode_json(value)) for value in values)
 
 
+def fits_a_snapshot(value: Any) -> bool:
+    """Returns False for integers beyond 64 bits. JSON can carry them, and the msgpack of a snapshot cannot."""
+    try:
+        _encode(value)
+    except OverflowError:
+        return False
+    return True
+
+
 class StateSize:
     """Counts the bytes of the state. Folds call it for each thing that came or left."""
 

@@ -16,7 +16,7 @@ from tenure.errors import (
 )
 from tenure.jobs import budget
 from tenure.jobs.attempts import move
-from tenure.jobs.budget import encoded_bytes
+from tenure.jobs.budget import encoded_bytes, fits_a_snapshot
 from tenure.jobs.catalogue import in_force
 from tenure.jobs.decisions import (
     Command,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tenure.jobs.fold import JournalFold
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class SubmitJob(Command, frozen=True, kw_only=True):
@@ -106,15 +105,6 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
             f"at most {limits.max_submission_bytes:,} bytes",
             remedy="Put large inputs into the store, or split the job",
         )
-
-
-def fits_a_snapshot(value: Any) -> bool:
-    """Returns False for integers beyond 64 bits. JSON can carry them, and the msgpack of a snapshot cannot."""
-    try:
-        _encode_msgpack(value)
-    except OverflowError:
-        return False
-    return True
 
 
 def check_arguments(spec: WorkflowSpec, limits: JobLimits) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from tenure.errors import LimitError, UnknownJobError
 from tenure.jobs.attempts import UNFENCED, AttemptCommand, find, move, progressed, stale, unknown
-from tenure.jobs.budget import encoded_bytes, text_bytes
+from tenure.jobs.budget import encoded_bytes, fits_a_snapshot, text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import JobInfo, WorkflowRecord
@@ -167,6 +167,13 @@ def send_signal(book: JobBook, command: SendSignal, now: float, rules: Rules) ->
 
 
 def _check_room(info: JobInfo, command: SendSignal) -> None:
+    if not fits_a_snapshot(command.payload):
+        raise LimitError(
+            f"an integer in the payload of signal {command.name!r}",
+            "beyond 64 bits",
+            f"between {-(2**63):,} and {2**64 - 1:,}",
+            remedy="Send it as a string",
+        )
     size = encoded_bytes(command.payload)
     held = sum(encoded_bytes(one.payload) for one in info.signals)
     if len(info.signals) >= MOST_SIGNALS or held + size > MOST_SIGNAL_BYTES:

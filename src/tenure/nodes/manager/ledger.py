@@ -20,7 +20,7 @@ from tenure.errors import OutOfBoundsError, TenureError
 from tenure.jobs import Decision, JobBook, JobSettings, decide
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.attempts import UNFENCED
-from tenure.jobs.budget import max_result_bytes, needs_measuring
+from tenure.jobs.budget import fits_a_snapshot, max_result_bytes, needs_measuring
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, Evidence
@@ -29,7 +29,6 @@ from tenure.jobs.outbox import to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import is_paged, keys_of
 from tenure.jobs.states import AttemptCause
-from tenure.jobs.submission import fits_a_snapshot
 from tenure.jobs.waits import RecordSuspended
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
