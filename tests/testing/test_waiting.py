@@ -193,7 +193,9 @@ def test_a_signal_wakes_who_waits_and_is_kept_for_who_waits_later(tenure_dc: Tes
     tenure_dc.advance(seconds=30)
     [view] = waits.status().workflows
     assert (view.state, view.waits_for) == ("suspended", "signal 'approved'")
-    assert "waits for signal 'approved'" in waits.why()
+    told = waits.why()
+    assert "asks is suspended: it waits for signal 'approved'" in told
+    assert f"To send it: tenure signal {waits.id} approved PAYLOAD" in told
     waits.signal("other", {"by": "nobody"})
     tenure_dc.advance(seconds=30)
     assert waits.status().workflows[0].state == "suspended"

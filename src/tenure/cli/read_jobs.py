@@ -74,7 +74,9 @@ def _jobs_table(found: JobList, wide: bool) -> Table:
         more_cells = (Text(row.name), done, str(row.attempts), Text(reason)) if wide else ()
         table.add_row(
             Text(row.job_id, overflow="fold"),
-            Text("parked", style="yellow") if row.waits_for else Text(row.state, style=STYLES[row.state]),
+            Text(_waiting(row.waits_for), style="yellow")
+            if row.waits_for
+            else Text(row.state, style=STYLES[row.state]),
             f"{row.progress:.0%}",
             age((row.ended_at or found.now) - row.submitted_at),
             *more_cells,
@@ -102,7 +104,7 @@ def _job_table(view: JobView) -> Table:
     for one in view.workflows:
         table.add_row(
             Text(one.name),
-            Text("parked" if one.waits_for else one.state),
+            Text(_waiting(one.waits_for) if one.waits_for else one.state),
             f"{one.attempt}/{one.max_attempts}" if one.attempt <= one.max_attempts else str(one.attempt),
             str(one.steps),
             _progress_words(one),
@@ -110,6 +112,11 @@ def _job_table(view: JobView) -> Table:
             Text(f"waits for {one.waits_for}" if one.waits_for else one.error or _flow_words(one)),
         )
     return table
+
+
+def _waiting(waits_for: str) -> str:
+    """Returns one word for work that waits: parked until a worker serves it, or suspended by its own code."""
+    return "parked" if waits_for.startswith("a worker") else "suspended"
 
 
 def _flow_words(one: WorkflowView) -> str:

@@ -247,6 +247,15 @@ _BY_STATE: Mapping[JobState, Callable[[JobInfo, Sequence[Event]], Answer]] = {
 }
 
 
+def _step_for(info: JobInfo, waiting: WorkflowRecord) -> str:
+    """Returns what a person does for a workflow that waits: for a worker, a signal, a child, or its time."""
+    if waiting.state is not WorkflowState.SUSPENDED:
+        return "Start such a worker (tenure worker MODULE --managed), or see what there is: tenure workflows"
+    if waiting.waits is not None and waiting.waits.event:
+        return f"To send it: tenure signal {quoted(info.id)} {quoted(waiting.waits.event)} PAYLOAD"
+    return "Nothing: it holds no slot meanwhile, and goes on by itself"
+
+
 def _still(
     info: JobInfo,
     history: Sequence[Event],
@@ -263,9 +272,9 @@ def _still(
         return Answer(f"Nothing has ended it: {pause.by or 'somebody'} paused it{reason}", step)
     if failed is not None and failed.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
         before = f". The attempt before it made way: {CAUSES[failed.cause]}"
-    if parked := next((one for one in info.workflows.values() if waits_for(one)), None):
-        step = "Start such a worker (tenure worker MODULE --managed), or see what there is: tenure workflows"
-        return Answer(f"Nothing has ended it: {parked.spec.name!r} waits for {waits_for(parked)}{before}", step)
+    if waiting := next((one for one in info.workflows.values() if waits_for(one)), None):
+        step = _step_for(info, waiting)
+        return Answer(f"Nothing has ended it: {waiting.spec.name!r} waits for {waits_for(waiting)}{before}", step)
     running = any(one.state in (WorkflowState.RUNNING, WorkflowState.QUEUED) for one in info.workflows.values())
     if not running and (held := next((one for one in info.workflows.values() if turn(one)), None)):
         told = f"Nothing has ended it: {held.spec.name!r}, attempt {held.attempt}, waits for {turn(held)}"

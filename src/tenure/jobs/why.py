@@ -202,9 +202,13 @@ def link(event: Event, begun: float) -> Link:
 
 
 def parked_words(book: JobBook, info: JobInfo) -> list[str]:
-    """Returns a sentence for each workflow of a job that waits for a worker that serves it."""
-    found = ((name, book.waits_for(info, one)) for name, one in info.workflows.items())
-    return [f"{name} is parked: it waits for {words}" for name, words in found if words]
+    """Returns a sentence for each workflow of a job that is parked, or suspended."""
+    found = ((one, book.waits_for(info, one)) for one in info.workflows.values())
+    return [
+        f"{one.spec.name} is {'suspended' if one.state is WorkflowState.SUSPENDED else 'parked'}: it waits for {words}"
+        for one, words in found
+        if words
+    ]
 
 
 def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:
