@@ -7,7 +7,7 @@ from tests.sim import broken_datacenter
 from tests.soak import sized
 from tests.worlds.datacenter.clients import BADLY, WELL
 from tests.worlds.datacenter.failover import Failover, Vanishing
-from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.datacenter.scenario import Datacenter, Paged
 from tests.worlds.datacenter.steered import Steered
 from tests.worlds.patching import first_failure
 
@@ -45,6 +45,13 @@ def test_hundreds_of_seeds_keep_every_promise_and_see_everything_that_can_happen
     assert not [what for what in EXPECTED if not report.tally[what]]
     assert report.tally["LeaderElected"] > CHUNK * 1.5
     assert report.tally["JobSubmitted"] > CHUNK * 6
+
+
+@pytest.mark.slow
+def test_a_state_in_pages_is_the_fold_of_the_journal_whatever_fails() -> None:
+    report = run_seeds(Paged, range(sized("worlds with their state in pages", short=40, long=2_000)))
+    report.require_ok()
+    assert report.tally["saved in pages"] > 100
 
 
 @pytest.mark.slow

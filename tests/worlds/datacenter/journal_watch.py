@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenure.engines.contracts import Entry, Journal, Snapshot
+from tenure.engines.contracts import Entry, Journal, Snapshot, Store
 from tenure.jobs import JobBook
 from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
 from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
@@ -21,12 +21,16 @@ from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.endings import JobArchived, JobCleaned, JobEnded, TombstoneSet
 from tenure.jobs.extensions import ExtensionGranted, ExtensionsReset
 from tenure.jobs.model import wall
+from tenure.jobs.paged_book import PagedRestore
+from tenure.jobs.state_pages import is_paged
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_event
 from tenure.jobs.workers import WorkerEvicted
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
+from tenure.nodes.manager.ledger import JOURNAL
+from tenure.nodes.state_saving import read_pages_now
 from tests.worlds.datacenter.times import EXTENSION_BOUND_S, LATE_S
 
 COUNTED = ("state", "cause", "rule")
@@ -65,8 +69,10 @@ class Account:
 class JournalWatch:
     """`catch_up` after each event of a run."""
 
-    def __init__(self, journal: Journal, require: Require, disturbed: Callable[[float, float], float]) -> None:
-        self._journal, self._require, self._disturbed = journal, require, disturbed
+    def __init__(
+        self, journal: Journal, pages: Store, require: Require, disturbed: Callable[[float, float], float]
+    ) -> None:
+        self._journal, self._pages, self._require, self._disturbed = journal, pages, require, disturbed
         self.book = JobBook()
         self.accounts: dict[str, Account] = {}
         self.tombstones: dict[str, JobState] = {}
@@ -108,7 +114,7 @@ class JournalWatch:
             self._check_snapshot()
 
     def _check_snapshot(self) -> None:
-        """A snapshot is the fold of all entries up to it, byte for byte."""
+        """A snapshot, with the pages that it names, is the fold of all entries up to it, byte for byte."""
         found = self._journal.latest_snapshot()
         if found is None or found.seq == self._snapshot.seq:
             return
@@ -118,8 +124,16 @@ class JournalWatch:
         book = JobBook.restore(self._snapshot.state) if self._snapshot.state else JobBook()
         for seq in range(self._snapshot.seq + 1, found.seq + 1):
             book.replay(self.entries.pop(seq))
-        self._require(book.snapshot() == whole.state, f"the snapshot at {found.seq} is not the fold up to there")
-        self._snapshot = found._replace(state=whole.state)
+        saved = self._saved(found.seq, whole.state)
+        self._require(book.snapshot() == saved, f"the snapshot at {found.seq} is not the fold up to there")
+        self._snapshot = found._replace(state=saved)
+
+    def _saved(self, seq: int, state: bytes) -> bytes:
+        """The whole state that was saved: a snapshot of format 1, or the root of one in pages."""
+        if not is_paged(state):
+            return state
+        self.seen["saved in pages"] += 1
+        return read_pages_now(JOURNAL, seq, PagedRestore(state), self._pages).snapshot()
 
     def _judge(self, entry: Entry) -> None:
         self._require(entry.seq == self.seq + 1, f"entry {entry.seq} follows {self.seq}")

@@ -81,6 +81,7 @@ class Datacenter(Scenario):
         duration_s=(0.3, 5.0),
     )
     term_s: ClassVar[float] = TERM_S
+    raise_format: ClassVar[bool | None] = False
     fleet: ClassVar[FleetSettings] = FLEET
     manager: ClassVar[type[Manager]] = Manager
     worker: ClassVar[type[ManagedWorker]] = ManagedWorker
@@ -99,7 +100,8 @@ class Datacenter(Scenario):
         self._world = world
         engine = world.backend.engine
         self._offset = engine.now() - world.now
-        self.journal = JournalWatch(engine.journal(JOURNAL), self.insist, self.disturbed)
+        pages = engine.store(f"{JOURNAL}.pages")
+        self.journal = JournalWatch(engine.journal(JOURNAL), pages, self.insist, self.disturbed)
         self.engine = EngineWatch(engine, self.journal, self.insist)
         self._election, self._led_last = engine.election(MANAGER_ELECTION), self.managers[0]
         world.roles["leader"] = self._leading
@@ -154,6 +156,7 @@ class Datacenter(Scenario):
             fleet=self.fleet,
             jobs=JobSettings(stuck_threshold=STUCK_S, archive_after=4.0, id_memory=3_600.0),
             snapshot_every=SNAPSHOT_EVERY,
+            raise_format=self.raise_format,
         )
         manager = self.manager(host.name, host.name, environment_of(host), setup)
         serve(host, manager.answer)
@@ -277,3 +280,9 @@ class Datacenter(Scenario):
     def tally(self, world: World) -> Counter[str]:
         """How often each play began, and how often each kind of event was written, by its state, its cause and its rule."""
         return self.journal.seen + self.plays
+
+
+class Paged(Datacenter):
+    """The same, with the state in pages, as every new datacenter has it."""
+
+    raise_format: ClassVar[bool | None] = None
