@@ -144,17 +144,32 @@ def test_queue_names_that_no_mailbox_can_have_on_servers(
         site.check_serves()
 
 
-def test_a_state_over_64_mib_by_280_submissions_with_120_kb_of_arguments_each(place: PoisonedSite) -> None:
-    """At the default budget, in full: it took the state to 67 MB, and every manager after it ended at its first snapshot."""
-    place.begin(*PATIENT)
+def submit_large(place: PoisonedSite, count: int) -> list[dict[str, Any]]:
+    """Jobs that nobody serves, with 120 kB of arguments each. Returns the refusals."""
     refused = []
-    for number in range(280):
+    for number in range(count):
         status, answer = place.submit(
             f"large-{number}", "unknown", arguments={"a": "x" * 120_000}, queue="nobody", park=True
         )
         if status != 200:
             assert status == 429, answer
             refused.append(answer)
+    return refused
+
+
+def test_a_state_over_64_mib_by_280_submissions_with_120_kb_of_arguments_each(place: PoisonedSite) -> None:
+    """It took the state to 67 MB, and every manager after it ended at its first snapshot. In pages it is saved and read like any other."""
+    place.begin(*PATIENT)
+    assert submit_large(place, 280) == []
+    place.check_serves()
+    place.restart(*PATIENT)
+    place.check_serves()
+
+
+def test_a_state_at_its_budget_refuses_more_and_ends_make_room(place: PoisonedSite) -> None:
+    options = (*PATIENT, "--state-budget", "16")
+    place.begin(*options)
+    refused = submit_large(place, 100)
     assert refused, "the budget was never reached"
     assert refused[0]["retry_after_s"] >= 1
     assert "--keep-finished" in refused[0]["remedy"]
@@ -164,7 +179,7 @@ def test_a_state_over_64_mib_by_280_submissions_with_120_kb_of_arguments_each(pl
         assert status == 200, answer
     wait_until(lambda: place.submit("fits-again")[0] == 200, why=place.said)
     place.check_serves()
-    place.restart(*PATIENT)
+    place.restart(*options)
     place.check_serves()
 
 
