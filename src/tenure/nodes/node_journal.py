@@ -82,8 +82,9 @@ class FollowedJournal(Generic[BookT]):
         `look` must return a value that no later fold changes. Raises `DeposedError` while this node's book cannot be trusted, and
         `JournalDamagedError` while the journal cannot be read.
         """
+        # A leader whose book could not be built anew is deposed, and its loops must hear that: they try again after any other error.
         if self.damage is not None:
-            raise self.damage
+            raise self.deposed or self.damage
         while True:
             # `shield`, here and below: a reader that is cancelled must not cancel the future that the writer sets.
             while self._spoiled and self._in_flight is not None:
