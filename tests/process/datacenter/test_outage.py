@@ -16,7 +16,7 @@ AGENTS = 12
 
 
 class FakeProvider(ThreadingHTTPServer):
-    """Answers 200 while it is up, and 503 while it is down."""
+    """Answers 200 while it is up, with the word that it is enough once it was down, and 503 while it is down."""
 
     daemon_threads = True
 
@@ -31,9 +31,11 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.refused += not self.server.up
+        body = b"enough" if self.server.up and self.server.refused else b""
         self.send_response(200 if self.server.up else 503)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
