@@ -11,6 +11,7 @@ from tenure import bounds as b
 from tenure.backoff import Retry
 
 T = TypeVar("T")
+CompatibleVersions = Annotated[tuple[Annotated[b.VersionName, msgspec.Meta(min_length=1)], ...], b.items(0, 20)]
 Secret = Annotated[T, msgspec.Meta(extra_json_schema={"writeOnly": True})]
 """Annotates an argument that nobody shall be shown: `def charge(ctx, card: Secret[str])`. Workers get it as it is."""
 
@@ -64,6 +65,18 @@ class ServedWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     description: b.DisplayName = ""
     source: b.DisplayName = ""
     """Where its code is, as `app.py:12`."""
+    compatible_with: CompatibleVersions = ()
+    """Earlier versions whose work it goes on with."""
+
+    @property
+    def takes_over(self) -> list[tuple[str, str]]:
+        """Returns (name, version) of the earlier work that it goes on with."""
+        return [(self.name, version) for version in self.compatible_with]
+
+    @property
+    def does(self) -> list[tuple[str, str]]:
+        """Returns (name, version) of all work that it does: its own, and that of the versions which it is compatible with."""
+        return [(self.name, self.version), *self.takes_over]
 
 
 def version_order(version: str) -> tuple[tuple[int, int | str], ...]:

@@ -24,6 +24,10 @@ class WaitsFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The signals of that name which the work has taken already. The next one ends the wait."""
     jobs: Annotated[tuple[b.JobId, ...], b.items(0, MOST_JOBS)] = ()
     """The children that have to end, all of them."""
+    version: b.VersionName = ""
+    """The version that recorded its steps, where the one that came does not fit them. It goes on when workers serve another."""
+    misfit: b.Note = ""
+    """Says what does not fit."""
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,7 +22,8 @@ from tenure.control.tls import ServerTls
 from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, TokenBook, TokenFile, identity_of, read_tokens
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobSubmission
-from tenure.jobs.model import Schedule, WorkflowSpec
+from tenure.jobs.model import WorkflowSpec
+from tenure.jobs.schedule_records import Schedule
 
 
 def token(text: str, role: Role = Role.CLIENT, name: str = "") -> Token:

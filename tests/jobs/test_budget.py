@@ -24,9 +24,9 @@ from tenure.jobs.budget import STATE_LIMIT, StateSize
 from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.extensions import GrantExtension
-from tenure.jobs.model import Schedule
 from tenure.jobs.outbox import to_archive
 from tenure.jobs.queues import SetQueue
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import FireCron, PutSchedule
 from tenure.jobs.settings import MAX_PAGED_BUDGET, MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import AttemptCause

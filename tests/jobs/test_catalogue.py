@@ -23,9 +23,10 @@ from tenure.jobs.catalogue import (
     offer_digest,
 )
 from tenure.jobs.endings import CancelJob
-from tenure.jobs.model import JobInfo, Schedule
+from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.queues import SetQueue
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import FireCron, PutSchedule
 from tenure.jobs.submission_digest import digest
 from tenure.jobs.topics import decode_event

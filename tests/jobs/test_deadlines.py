@@ -17,8 +17,9 @@ from tenure.jobs.gate_exchange import progress_report
 from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.gate_reports import HearProgress
 from tenure.jobs.messages import Identity, JobProgressReport
-from tenure.jobs.model import NO_DEADLINE_S, Schedule, as_recorded
+from tenure.jobs.model import NO_DEADLINE_S, as_recorded
 from tenure.jobs.queues import SetQueue
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.submission import FORMER_TIMEOUT_S, SubmitJob
 from tenure.jobs.submission_digest import digest

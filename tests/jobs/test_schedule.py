@@ -15,7 +15,7 @@ from tenure.clock import zone
 from tenure.errors import ConfigurationError, LimitError, UnknownScheduleError
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.cron import MOST_MISSED, due, instants, next_instant, utc
-from tenure.jobs.model import Missed, Overlap, Schedule, ScheduleRecord
+from tenure.jobs.schedule_records import Missed, Overlap, Schedule, ScheduleRecord
 from tenure.jobs.schedules import FireCron, PutSchedule, RemoveSchedule, RunSchedule, SkipInstants
 
 DAY = 86_400.0

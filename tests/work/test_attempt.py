@@ -15,7 +15,8 @@ from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import BoardError
 from tenure.logs import NodeLog
-from tenure.work.attempt import Attempt, failure_of_exception, failure_of_tenure
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_failures import failure_of_exception, failure_of_tenure
 from tenure.work.delivery import MAX_REASON_CHARS, Cause, EngineDelivery, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.runner import Settler

@@ -23,7 +23,8 @@ from tenure.client.job_messages import (
 )
 from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
-from tenure.control.messages.jobs import MAX_LISTED, JobView, LogLine
+from tenure.control.messages.jobs import MAX_LISTED, JobView
+from tenure.control.messages.logs import LogLine
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link

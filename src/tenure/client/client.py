@@ -33,21 +33,18 @@ from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
     Done,
-    EvidenceView,
-    GetEvidence,
     GetJob,
-    GetLogs,
     GetResult,
     JobList,
     JobView,
     LeaderView,
     ListJobs,
-    LogPage,
     ResultView,
     RetryJob,
     Submit,
     WhyReply,
 )
+from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,

@@ -22,6 +22,8 @@ class AlarmKind(StrEnum):
 
     NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
     PARKED = "work_waits_for_a_worker"
+    MISFIT = "suspended_work_fits_no_version"
+    """Steps of suspended work were recorded by a version that nobody serves, and the later one does not fit them."""
     NO_LEADER = "no_leader"
     ENGINE_SILENT = "engine_does_not_answer"
     NEARLY_FULL = "state_nearly_full"
@@ -126,6 +128,18 @@ def unserved(book: JobBook, now: float, after_s: float = PARKED_AFTER_S) -> list
                 AlarmKind.PARKED, mailbox_name(key[0], key[1]) + f" {key[2]} {key[3]}".rstrip(), facts + known, remedy
             )
         )
+    return alarms
+
+
+def misfits(book: JobBook) -> list[Alarm]:
+    """Returns an alarm for each function with suspended work that no version of now can go on with."""
+    alarms = []
+    for function, waiting in book.waits.on_version.items():
+        job_id, name = next(iter(waiting))
+        words = book.waits_for(book.jobs[job_id], book.jobs[job_id].workflows[name])
+        facts = f"{len(waiting):,} suspended, and cannot go on: {name!r} of job {job_id} waits for {words}"
+        remedy = "Start a worker with that version, or deploy one that fits; or run it again: tenure retry JOB"
+        alarms.append(Alarm(AlarmKind.MISFIT, function, facts, remedy))
     return alarms
 
 

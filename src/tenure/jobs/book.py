@@ -30,15 +30,10 @@ from tenure.jobs.fair_lanes import Turns
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.histories import Histories
 from tenure.jobs.learned_rates import LearnedRates
-from tenure.jobs.model import (
-    ArchivedJob,
-    JobInfo,
-    ScheduleRecord,
-    Tombstone,
-    WorkflowRecord,
-)
+from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
 from tenure.jobs.outages import OutageRecord
 from tenure.jobs.queues import QueueRecord
+from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.settings import MAX_STATE_BUDGET, JobSettings
 from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
@@ -281,7 +276,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         info = self.state.jobs[key[0]]
         lane = lane_of(info)
         workflow = info.workflows[key[1]]
-        needs = served_key(lane, workflow.spec)
+        needs = served_key(lane, workflow)
         if is_served(self, needs, by_workflow=workflow.by_workflow):
             self.ready.setdefault(lane, {})[key] = None
             self.turns.put(lane, key)
@@ -293,7 +288,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if waiting := self.ready.get(lane):
             waiting.pop(key, None)
             self.turns.remove(lane, key, sent=sent)
-        if parked := self.parked.get(needs := served_key(lane, workflow.spec)):
+        if parked := self.parked.get(needs := served_key(lane, workflow)):
             parked.pop(key, None)
             if not parked:
                 del self.parked[needs]
@@ -315,7 +310,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Returns what a suspended workflow waits for, or the worker that a parked one needs, in words; nothing for other work."""
         if not self.parked or workflow.state is not WorkflowState.PENDING:
             return in_words_of_wait(workflow)
-        needs = served_key(lane_of(info), workflow.spec)
+        needs = served_key(lane_of(info), workflow)
         return in_words(needs) if (info.id, workflow.spec.name) in self.parked.get(needs, ()) else ""
 
     def left_worker(self, worker: str, key: WorkflowKey) -> None:

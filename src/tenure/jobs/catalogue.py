@@ -21,7 +21,7 @@ from tenure.errors import LimitError
 from tenure.jobs import budget
 from tenure.jobs.budget import WORKER_BYTES, encoded_bytes, text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
-from tenure.jobs.model import WorkflowSpec
+from tenure.jobs.model import WorkflowRecord
 from tenure.jobs.worker_records import EVICTED, WorkerRecord
 from tenure.served_workflow import ServedWorkflow
 
@@ -57,6 +57,8 @@ class WorkerOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     lanes: tuple[str, ...]
     workflows: tuple[tuple[str, str], ...]
+    takes_over: tuple[tuple[str, str], ...] = ()
+    """(name, version) of earlier versions whose work these workflows go on with."""
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -186,7 +188,9 @@ def workflows_registered(book: JobBook, event: WorkflowsRegistered) -> None:
     state.schemas.update(event.schemas)
     if event.offer not in state.offers:
         state.offers[event.offer] = WorkerOffer(
-            lanes=event.lanes, workflows=tuple((one.name, one.version) for one in event.workflows)
+            lanes=event.lanes,
+            workflows=tuple((one.name, one.version) for one in event.workflows),
+            takes_over=tuple(kind for one in event.workflows for kind in one.takes_over),
         )
     for one in event.workflows:
         state.catalogue.setdefault(one.name, {})[one.version] = CatalogueEntry(served=one)
@@ -196,6 +200,7 @@ def workflows_registered(book: JobBook, event: WorkflowsRegistered) -> None:
     before = state.registered.get(event.worker)
     state.registered[event.worker] = Registration(event.incarnation, event.offer)
     services.joined(state.offers[event.offer], event.offer)
+    book.waits.versions_came({one.name for one in event.workflows}, event.at)
     # The last offer ends after the new one began, so that what is in both is never without a worker.
     lost = before is not None and _end(book, before, event.at)
     record = state.workers.get(event.worker)
@@ -311,6 +316,9 @@ class Services:
             for queue, priority in lanes:
                 _add(self._serving, (queue, priority, function, version), by)
                 _add(self._serving, (queue, priority, function, ""), by)
+        for function, version in offer.takes_over:
+            for queue, priority in lanes:
+                _add(self._serving, (queue, priority, function, version), by)
 
 
 def _add(counts: dict[Any, int], key: Any, by: int) -> None:
@@ -348,8 +356,8 @@ def in_words(key: ServedKey) -> str:
     return f"a worker that serves {named} in queue {queue!r}" + (f" at priority {priority}" if priority else "")
 
 
-def served_key(lane: Lane, spec: WorkflowSpec) -> ServedKey:
-    return (*lane, spec.called, spec.version)
+def served_key(lane: Lane, workflow: WorkflowRecord) -> ServedKey:
+    return (*lane, workflow.spec.called, workflow.version)
 
 
 DECIDE: Decides = {RegisterWorkflows: register_workflows, ForgetWorkflows: forget_workflows}

@@ -38,7 +38,7 @@ from tenure.jobs.states import AttemptCause
 from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed, MoveAsked, OrderSeen
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
-from tenure.jobs.waits import ChildEnded, SignalReceived, Suspended, Woken
+from tenure.jobs.waits import ChildEnded, SignalReceived, Suspended, Woken, words_of_suspension
 from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
 
 CAUSES: Mapping[str, str] = {
@@ -295,11 +295,11 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
     CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
     Dispatched: lambda x: f"{who(x)}, was queued",
-    Suspended: lambda x: (
-        f"{who(x)}, waits for {x.waits.step}{f', {seconds(x.until - x.at)} at most' if x.until else ''}; it holds no slot meanwhile"
-    ),
+    Suspended: lambda x: f"{who(x)}, {words_of_suspension(x)}",
     ChildEnded: lambda x: f"{x.workflow!r}: job {x.child}, for which it waits, has ended",
-    Woken: lambda x: f"{who(x)}, goes on: its time has come",
+    Woken: lambda x: (
+        f"{who(x)}, goes on: {'workers serve other versions now' if x.version_came else 'its time has come'}"
+    ),
     SignalReceived: lambda x: f"signal {x.name!r} came from {x.by or 'somebody'}",
     Withdrawn: lambda x: (
         f"{x.workflow} was taken back from the engine: "

@@ -159,7 +159,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         name,
         workflow.attempt,
         spec.called,
-        spec.version,
+        workflow.version,
         spec.arguments,
         queue,
         priority,
@@ -176,7 +176,7 @@ def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:
     """Returns the mailbox in which the messages of a dispatched workflow are."""
     if not workflow.by_workflow:
         return mailbox_name(*lane_of(info))
-    return work_mailbox(*served_key(lane_of(info), workflow.spec))
+    return work_mailbox(*served_key(lane_of(info), workflow))
 
 
 def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
@@ -186,7 +186,7 @@ def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
         for lane, waiting in book.queued.items()
         for key in waiting
         if (workflow := book.jobs[key[0]].workflows[key[1]]).by_workflow
-        and not book.services.serves(served_key(lane, workflow.spec))
+        and not book.services.serves(served_key(lane, workflow))
     )
     return list(islice(found, limit))
 

@@ -75,7 +75,7 @@ class Suspended(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """True when what it waits for was there already."""
 
     def growth(self) -> int:
-        return text_bytes(self.waits.step, self.waits.event, self.version, *self.waits.jobs) + 100
+        return text_bytes(self.waits.step, self.waits.event, self.version, self.waits.misfit, *self.waits.jobs) + 100
 
 
 class Woken(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -83,6 +83,8 @@ class Woken(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     workflow: str
     attempt: int
+    version_came: bool = False
+    """True when it fitted no version that workers served, and they serve others now."""
 
 
 class ChildEnded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -137,9 +139,17 @@ def wake_sleeper(book: JobBook, command: WakeSleeper, now: float, rules: Rules) 
     workflow = info.workflows.get(command.workflow) if info is not None else None
     if info is None or workflow is None or workflow.state is not WorkflowState.SUSPENDED:
         return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "it does not wait", command.job_id)
-    if not workflow.wakes_at or workflow.wakes_at > now:
+    misfit = workflow.waits is not None and bool(workflow.waits.version)
+    if not misfit and (not workflow.wakes_at or workflow.wakes_at > now):
         return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "its time has not come", command.job_id)
-    event = Woken(at=now, by=command.by, job_id=info.id, workflow=command.workflow, attempt=workflow.attempt)
+    event = Woken(
+        at=now,
+        by=command.by,
+        job_id=info.id,
+        workflow=command.workflow,
+        attempt=workflow.attempt,
+        version_came=misfit,
+    )
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
 
@@ -194,10 +204,13 @@ def suspended(book: JobBook, event: Suspended) -> None:
     workflow.suspensions += 1
     workflow.withdrawn += 1  # the next dispatch has a generation of its own
     workflow.waits = event.waits
-    workflow.wakes_at, workflow.woken_by_time, workflow.waits_since = event.until, False, event.at
+    workflow.wakes_at, workflow.waits_since = event.until, event.at
+    # Work that fits no version has not begun to go on: the time that had come for it is not over.
+    workflow.woken_by_time = workflow.woken_by_time and bool(event.waits.version)
     # The fence is (generation, delivery): the deliveries of a new generation count from the start.
     workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
     move(book, info, workflow, WorkflowState.SUSPENDED)
+    workflow.suspended_in = event.version  # after the move: until then its place is under the version that it had
     progressed(info, event.at)
     if event.over:
         wake(book, info, workflow, event.at)
@@ -224,7 +237,8 @@ def wake(book: JobBook, info: JobInfo, workflow: WorkflowRecord, at: float, *, b
 
 def woken(book: JobBook, event: Woken) -> None:
     info = book.job(event.job_id)
-    wake(book, info, info.workflows[event.workflow], event.at, by_time=True)
+    workflow = info.workflows[event.workflow]
+    wake(book, info, workflow, event.at, by_time=workflow.woken_by_time if event.version_came else True)
 
 
 def signal_received(book: JobBook, event: SignalReceived) -> None:
@@ -281,11 +295,25 @@ def seconds_in_words(value: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in units if count) or "0 s"
 
 
+def words_of_suspension(event: Suspended) -> str:
+    """Returns what became of an attempt that was suspended, for its history."""
+    if event.waits.version:
+        return (
+            f"waits for version {event.waits.version!r} of its code, or one that fits its steps: {event.waits.misfit}"
+        )
+    most = f", {seconds_in_words(event.until - event.at)} at most" if event.until else ""
+    began = f", in version {event.version!r}" if event.version else ""
+    return f"waits for {event.waits.step}{most}{began}; it holds no slot meanwhile"
+
+
 def in_words_of_wait(workflow: WorkflowRecord) -> str:
     """Returns what suspended work waits for; nothing for other work."""
     if workflow.state is not WorkflowState.SUSPENDED or workflow.waits is None:
         return ""
     waits, found = workflow.waits, []
+    if waits.version:
+        function = workflow.spec.called
+        return f"version {waits.version!r} of {function!r}, or one that fits its steps: {waits.misfit}"
     if waits.event:
         found.append(f"signal {waits.event!r}")
     if waits.jobs:

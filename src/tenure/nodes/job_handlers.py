@@ -21,9 +21,7 @@ from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
     Done,
-    GetEvidence,
     GetJob,
-    GetLogs,
     GetResult,
     JobView,
     ListJobs,
@@ -37,6 +35,7 @@ from tenure.control.messages.jobs import (
     Submitted,
     WorkflowView,
 )
+from tenure.control.messages.logs import GetEvidence, GetLogs
 from tenure.control.messages.operations import WITHIN, Within
 from tenure.control.messages.steering import (
     MoveRunningJob,

@@ -129,6 +129,7 @@ def workflow_view(
         arguments=shown(workflow.spec, secrets(workflow.spec.called)),
         after=workflow.spec.after,
         taken_from=workflow.taken_from,
+        version=workflow.version,
     )
 
 

@@ -113,13 +113,16 @@ class TestDatacenter(Client):
         for one in workflows:
             self._add(one)
 
+    def deploy(self, *workflows: Workflow[..., Any]) -> None:
+        """Let the worker serve these and nothing else, as after a deploy. Work that runs now goes on in its code."""
+        self.registry.clear()
+        self.serve(*workflows)
+
     def _add(self, workflow: Workflow[..., Any]) -> None:
-        if not self.registry.knows(workflow.name, workflow.version):
-            self.registry.add(workflow)
-            if self._slots is not None:  # else it registers everything when it starts
-                self._slots._bell()  # the node then reports, and so registers, what was added
-        else:
-            self.registry.add(workflow)  # it raises for another function of that name
+        known = any((one.name, one.version) == (workflow.name, workflow.version) for one in self.registry)
+        self.registry.add(workflow)  # it raises for another function of that name
+        if not known and self._slots is not None:  # else it registers everything when it starts
+            self._slots._bell()  # the node then reports, and so registers, what was added
 
     def _submission(self, workflow: Target, arguments: Any, given: Any) -> Any:
         if isinstance(workflow, Workflow):

@@ -15,10 +15,8 @@ from tenure import tracing
 from tenure.beat.record import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.codec import opened_value, sealed
-from tenure.engines.contracts import Ticket
 from tenure.errors import (
     ArgumentsError,
-    BoardError,
     Cancelled,
     CodecError,
     LimitError,
@@ -29,6 +27,7 @@ from tenure.errors import (
 )
 from tenure.suspension import WaitsFor
 from tenure.values import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES
+from tenure.work.attempt_failures import CAUSES, LeftError, describe_error, failure_of_exception
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.delivery import (
@@ -37,24 +36,13 @@ from tenure.work.delivery import (
     Cause,
     WorkDelivery,
     WorkFailure,
-    WorkHead,
-    WorkItem,
     WorkResult,
 )
 from tenure.work.registry import Registry, Workflow
 from tenure.work.stack_text import exception_evidence
-from tenure.work.wait_calls import suspension_in
+from tenure.work.step_plan import misfit
+from tenure.work.wait_calls import WorkSuspended, in_thread, suspension_in
 
-_NAME_CHARS = 200
-"""The longest name that `bounds.AnyName` allows."""
-CAUSES = {
-    CancelCode.CANCEL: Cause.CANCELLED,
-    CancelCode.STALL: Cause.STALL,
-    CancelCode.TIMEOUT: Cause.TIMEOUT,
-    CancelCode.LEASE_LOST: Cause.LEASE_LOST,
-    CancelCode.DRAIN: Cause.DRAINED,
-    CancelCode.UNSETTLED: Cause.UNSETTLED,
-}
 _SHOW_WHERE = (CancelCode.STALL, CancelCode.TIMEOUT)
 """The reasons to end an attempt for which the place where it was matters: it took too long there."""
 
@@ -164,6 +152,7 @@ class Attempt:
 
         def call() -> Any:
             context.beat()
+            self._check_fit()
             surroundings = self._registry.surroundings
             if not surroundings.surrounds(workflow.resources):
                 return function({})
@@ -185,6 +174,8 @@ class Attempt:
 
         async def call() -> Any:
             context.beat()
+            if self._goes_on_with is not None:
+                await in_thread(self._check_fit)
             surroundings = self._registry.surroundings
             try:
                 if not surroundings.surrounds(workflow.resources):
@@ -192,7 +183,7 @@ class Attempt:
                 return await surroundings.run_async(context, workflow.resources, function)
             except (SystemExit, KeyboardInterrupt) as error:
                 # asyncio lets these two errors end the whole event loop, with every other attempt of this slot.
-                raise _LeftError(error) from error
+                raise LeftError(error) from error
 
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
             marked = MarkedCoroutine(await_with_context(context, call), self.record)
@@ -204,6 +195,22 @@ class Attempt:
             result = self._conclude(lambda: _outcome(task))
             _tell(result, attempt, span)
         return result
+
+    @property
+    def _goes_on_with(self) -> str | None:
+        """Returns the version that recorded the steps of this work, where another one goes on with it."""
+        item = self.item
+        return item.version if item.woken_before and item.version not in (None, self._prepared().version) else None
+
+    def _check_fit(self) -> None:
+        """Suspends work of an earlier version whose steps do not fit this one, before anything of it runs."""
+        earlier, workflow = self._goes_on_with, self._prepared()
+        if earlier is None:
+            return
+        words = misfit(workflow.function, [one.name for one in self.handle.step_log.sequence])
+        if words:
+            said = f"in version {workflow.version!r}, {words}"[:1_000]
+            raise WorkSuspended(WaitsFor(step=self.item.woken or "version", version=earlier, misfit=said))
 
     def _traced(self) -> AbstractContextManager[tracing.Spanned]:
         """Returns the span of this delivery, a child of its submission's span."""
@@ -238,7 +245,7 @@ class Attempt:
         except BaseException as error:
             if (waits := suspension_in(error)) is not None:
                 return self.suspended(waits)
-            raised = error.left if isinstance(error, _LeftError) else error
+            raised = error.left if isinstance(error, LeftError) else error
             verdict = workflow.retry_rules.verdict(raised)
             failure = msgspec.structs.replace(
                 failure_of_exception(raised),
@@ -287,7 +294,7 @@ class Attempt:
         except (TenureError, Cancelled) as error:
             return self.result(WorkFailure(cause=Cause.LEASE_LOST, reason=str(error)))
         result = self.result()
-        return msgspec.structs.replace(result, suspended=waits, version=self._prepared().version or "")
+        return msgspec.structs.replace(result, suspended=waits, version=waits.version or self._prepared().version)
 
     def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
         handle, shown = self.handle, self.record.read()
@@ -307,53 +314,6 @@ class Attempt:
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
             mark=self.handle.saved_mark,
         )
-
-
-class _LeftError(Exception):
-    """An async workflow called sys.exit, or raised KeyboardInterrupt."""
-
-    def __init__(self, left: BaseException) -> None:
-        self.left = left
-
-
-def failure_of_exception(error: BaseException) -> WorkFailure:
-    """Describes the exception that a workflow raised. It may be of any class, and its own `__str__` may raise."""
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int | str) else type(error.code).__name__
-        reason = f"the workflow called sys.exit({code!r})"
-        return WorkFailure(cause=Cause.EXITED, reason=reason, evidence=exception_evidence(error))
-    return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error), evidence=exception_evidence(error))
-
-
-def failure_of_tenure(error: Exception) -> WorkFailure:
-    """Describes an error of Tenure itself on one message, as the failure of that message. Call it while handling the error."""
-    if isinstance(error, BoardError):
-        return WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
-    reason = f"Tenure failed on it: {describe_error(error)}"
-    return WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence=exception_evidence(error))
-
-
-def describe_error(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:
-        return f"{name}, which cannot be written as text"
-
-
-def unstarted_result(item: WorkItem | WorkHead, ticket: Ticket, worker: str, failure: WorkFailure) -> WorkResult:
-    """Returns the outcome of a delivery that never became an attempt. It cuts the names to what a result may hold."""
-    attempt = ticket.delivery_count - ticket.forgiven
-    return WorkResult(
-        job_id=item.job_id[:_NAME_CHARS],
-        workflow_id=item.workflow_id[:_NAME_CHARS],
-        workflow=item.workflow[:_NAME_CHARS],
-        attempt=item.attempt or attempt,
-        fence=(ticket.generation, ticket.delivery_count),
-        worker=worker,
-        failure=failure,
-        redelivered=attempt - 1 if item.managed else 0,
-    )
 
 
 class MarkedCoroutine(CoroutineABC[Any, Any, Any]):

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -24,13 +24,14 @@ from tenure.bound_checks import check
 from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
-from tenure.served_workflow import KeyLimit, ServedWorkflow, Unique, version_order
+from tenure.served_workflow import CompatibleVersions, KeyLimit, ServedWorkflow, Unique, version_order
 from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
 from tenure.work.signatures import arguments_of, hints_of
 from tenure.work.submit_options import SubmitOptions, known_options, unique_of
+from tenure.work.workflow_settings import WorkflowSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +62,7 @@ class Workflow(Generic[P, R]):
     retry_rules: RetryRules = ANY_ERROR
     concurrency: KeyLimit | None = None
     unique: Unique | None = None
+    compatible_with: tuple[str, ...] = ()  # earlier versions whose work it goes on with
     preset: SubmitOptions = field(default_factory=SubmitOptions)
     """The options of its submissions, as `options` sets them."""
 
@@ -71,6 +73,7 @@ class Workflow(Generic[P, R]):
         for what, setting in (("concurrency", self.concurrency), ("unique", self.unique)):
             if setting is not None:
                 check(setting, field=f"{what} of {self.name}")
+        check(self.compatible_with, CompatibleVersions, field=f"compatible_with of {self.name}")
         if self.queue is not None:
             check(self.queue, QueueName, field=f"queue of {self.name}")
         if self.priority is not None:
@@ -160,6 +163,7 @@ class Workflow(Generic[P, R]):
             priority=self.priority,
             concurrency=self.concurrency,
             unique=self.unique,
+            compatible_with=self.compatible_with,
             description=as_text(about.partition("\n")[0]),
             source=as_text(f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"),
         )
@@ -220,36 +224,6 @@ class AsyncWorkflow(Workflow[P, R]):
         return made
 
 
-class WorkflowSettings(typing.TypedDict, total=False):
-    """The settings that the author of a workflow may give it. Times are in seconds. A submission may say otherwise."""
-
-    name: str | None
-    version: str
-    max_attempts: int | None  # stands for that of `retry`
-    timeout: float | None  # bounds one attempt
-    stall: float | None
-    """Bounds the silence between two beats."""
-    job_timeout: float | None
-    """Bounds a whole job of it."""
-    retry: Retry | None
-    proof: Literal["beat", "progress"] | None
-    """Fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting."""
-    queue: str | None
-    priority: int | None
-    concurrency_key: str
-    """Where the key of its work stands, as `args.tenant` or `labels.customer`. Keys of a queue take turns."""
-    max_per_key: int
-    """The most attempts of one key in a queue at once."""
-    unique_for: float
-    """Equal jobs (queue, functions, arguments) that are accepted within so many seconds are one."""
-    on_duplicate: Literal["keep", "reject", "replace"]
-    """With `unique_for`, what a submission gets while an equal job is there: that job, a refusal, or its place if it has not started."""
-    give_up_on: Iterable[type[BaseException]]
-    """Errors that fail the work at once."""
-    retry_on: Iterable[type[BaseException]] | None
-    """With it, all other errors that the code raises fail the work at once: `retry_on=[ConnectionError]`."""
-
-
 class WorkflowMark(typing.Protocol):
     """Marks a function, as `workflow(...)` with settings does."""
 
@@ -299,8 +273,17 @@ def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[...
         retry_rules=RetryRules.of(name, give_up_on, retry_on),
         concurrency=limit,
         unique=unique,
+        compatible_with=_versions(name, settings.pop("compatible_with", ())),
         **settings,
     )
+
+
+def _versions(name: str, given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ConfigurationError(
+            f"compatible_with of {name} is the text {given!r}", remedy=f"Write compatible_with=[{given!r}]"
+        )
+    return tuple(map(str, given))
 
 
 def _policy(retry: Retry, max_attempts: int | None) -> Retry:
@@ -351,8 +334,12 @@ class Registry:
         versions[found.version] = found
         self.__dict__.pop("served", None)
 
+    def clear(self) -> None:
+        self._found.clear()
+        self.__dict__.pop("served", None)
+
     def find(self, name: str, version: str | None = None) -> Workflow[..., Any]:
-        """The workflow of that name: the named version, or the newest."""
+        """The workflow of that name: the named version, else the newest that is compatible with it; without a version, the newest."""
         versions = self._found.get(name)
         if not versions:
             known = ", ".join(sorted(self._found)) or "none"
@@ -360,6 +347,9 @@ class Registry:
         if version is None:
             return versions[max(versions, key=version_order)]
         if version not in versions:
+            heirs = [one for one in versions.values() if version in one.compatible_with]
+            if heirs:
+                return max(heirs, key=lambda one: version_order(one.version))
             raise UnknownWorkflowError(
                 f"workflow {name!r} has no version {version!r} here", remedy=f"Known are: {', '.join(sorted(versions))}"
             )
@@ -367,7 +357,9 @@ class Registry:
 
     def knows(self, name: str, version: str | None = None) -> bool:
         versions = self._found.get(name, {})
-        return bool(versions) if version is None else version in versions
+        if version is None or version in versions:
+            return bool(versions)
+        return any(version in one.compatible_with for one in versions.values())
 
     @functools.cached_property
     def served(self) -> tuple[ServedWorkflow, ...]:

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -31,7 +31,8 @@ from tenure.errors import EngineWentBackError, KeyRefusedError, ReceiptHandleExp
 from tenure.logs import NodeLog
 from tenure.randomness import Random
 from tenure.values import LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, RESULTS_STORE, result_key
-from tenure.work.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_failures import describe_error, failure_of_tenure, unstarted_result
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.delivery import CancelCode, Cause, EngineDelivery, WorkFailure, WorkMessage, WorkResult
@@ -52,8 +53,7 @@ def run_steps(steps: Steps[T], clock: Clock, run: Callable[[Coroutine[Any, Any, 
         try:
             step = advance(answer)
         except StopIteration as end:
-            returned: T = end.value
-            return returned
+            return cast("T", end.value)
         try:
             if isinstance(step, float):
                 answer = None

@@ -91,6 +91,12 @@ class StepLog:
         with self._lock:
             return [one for one in self._found.values() if one.kind == kind and one.name == name]
 
+    @property
+    def sequence(self) -> list[StepId]:
+        """Returns the recorded steps that ran alone, in their order. Waits and checkpoints are none."""
+        with self._lock:
+            return [one for one in self._places if one.kind == STEP]
+
     def begin(self, step: StepId) -> StepRecord | None:
         """Returns the record of a finished step, or None for one that runs now. Raises `StepConflictError`."""
         _check_name(step)

@@ -16,13 +16,11 @@ from tenure.control.messages.jobs import (
     Cancel,
     Done,
     GetJob,
-    GetLogs,
     GetResult,
     JobList,
     JobView,
     LeaderView,
     ListJobs,
-    LogPage,
     ManySubmitted,
     Problem,
     ProblemKind,
@@ -31,6 +29,7 @@ from tenure.control.messages.jobs import (
     Submit,
     SubmitMany,
 )
+from tenure.control.messages.logs import GetLogs, LogPage
 from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec

@@ -16,12 +16,8 @@ from tenure.control.messages.jobs import (
     AskLeader,
     Cancel,
     Done,
-    EvidenceView,
-    GetEvidence,
     GetJob,
-    GetLogs,
     GetResult,
-    LogPage,
     ManySubmitted,
     Problem,
     ProblemKind,
@@ -31,6 +27,7 @@ from tenure.control.messages.jobs import (
     Submit,
     SubmitMany,
 )
+from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
 from tenure.control.messages.queues import (
     ChangeQueue,

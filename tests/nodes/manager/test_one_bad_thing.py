@@ -18,8 +18,8 @@ from tenure.jobs import JobBook, JobSubmission
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.decisions import Command, Event, Rule, encode_event
 from tenure.jobs.endings import CancelJob, JobEnded
-from tenure.jobs.model import Schedule
 from tenure.jobs.queues import QueueChanged
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import ScheduleSet
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted, SubmitJob

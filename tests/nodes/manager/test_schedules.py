@@ -13,7 +13,7 @@ from tenure.control.messages.queues import DropSchedule, ListSchedules, Schedule
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted
-from tenure.jobs.model import Overlap, Schedule
+from tenure.jobs.schedule_records import Overlap, Schedule
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.leader import JobLeadership
 

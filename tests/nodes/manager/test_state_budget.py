@@ -18,7 +18,7 @@ from tenure.jobs import JobSubmission
 from tenure.jobs import budget as b
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.budget import claimed
-from tenure.jobs.model import Schedule
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import JobState

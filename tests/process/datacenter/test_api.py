@@ -19,7 +19,7 @@ from tests.nodes.certificates import Authority
 from tests.process.datacenter.conftest import Datacenter, wait_until
 
 from tenure.client.client import Client
-from tenure.control.messages.jobs import GetLogs, LogPage
+from tenure.control.messages.logs import GetLogs, LogPage
 from tenure.control.tls import ClientTls
 from tenure.engines import Engine
 from tenure.jobs.states import JobState

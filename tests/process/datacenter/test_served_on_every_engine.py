@@ -20,7 +20,7 @@ from tenure.client.client import Client
 from tenure.client.job import Job
 from tenure.errors import JobFailed, NodeRefusedError
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.jobs.model import Schedule
+from tenure.jobs.schedule_records import Schedule
 from tools.servers import Nats, Postgres, Valkey
 
 PARKED = 1_000

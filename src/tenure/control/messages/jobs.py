@@ -1,6 +1,6 @@
-"""Requests of clients about jobs (one or many, results, another try, logs, evidence), and the replies that any request may get.
+"""Requests of clients about jobs (one or many, results, another try), and the replies that any request may get.
 
-A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `workers`; which
+A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `workers`, what attempts leave behind in `logs`; which
 requests there are, who may send them and what they answer is the table in `operations`.
 """
 
@@ -13,7 +13,6 @@ import msgspec
 
 from tenure import bounds as b
 from tenure.control.messages.wire import Grant, Placed, Reply, Request
-from tenure.jobs.attempt_evidence import AttemptEvidence
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
@@ -124,6 +123,8 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """The workflows of this job that it comes after. It finds their results in `ctx.results`."""
     taken_from: str = ""
     """The job whose attempt made the result, where this job repeats that one; else empty."""
+    version: str = ""
+    """The version of the function that has to do it; empty: any. Suspended work goes on in the version that suspended it, or in a compatible one."""
 
 
 class DatacenterJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,8 +283,6 @@ def address_of(candidate: str) -> str:
 
 
 MAX_SUBMISSIONS = 1_000
-MAX_LOG_BYTES = 262_144
-"""The most bytes of one page of a log."""
 
 
 class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
@@ -342,55 +341,3 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     by: b.Person = ""
     whole: bool = False
     """True to run all its workflows again, also those that completed in a job that did not."""
-
-
-class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
-    """Returns the lines that an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
-
-    job_id: b.JobId
-    workflow: b.AnyPath = ""
-    """May be left out for a job of one workflow."""
-    attempt: b.Attempt = 0
-    """0: the newest."""
-    offset: b.Count = 0
-    """In bytes: 0, or the `next` of a page."""
-    limit: b.LogBytes = 65_536
-
-
-class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    at: float
-    level: str
-    text: str
-    trace: str = ""
-    """The id of the trace that the attempt belongs to, where traces are collected."""
-
-
-class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
-    job_id: str
-    workflow: str
-    attempt: int
-    lines: tuple[LogLine, ...]
-    next: int
-    """The offset of what comes after these lines."""
-    more: bool
-    """True when more lines are there already."""
-    ended: bool
-    """True when the attempt can log no more."""
-
-
-class GetEvidence(Placed, frozen=True, kw_only=True, tag="evidence"):
-    """Returns the evidence of an attempt that was killed or died: stacks, the state of its process, its exit."""
-
-    job_id: b.JobId
-    workflow: b.AnyPath = ""
-    attempt: b.Attempt = 0
-
-
-class EvidenceView(Reply, frozen=True, kw_only=True, tag="evidence_view"):
-    job_id: str
-    workflow: str
-    attempt: int
-    found: Any = None
-    """As the worker kept it. None where nothing was kept: it ended well, or too long ago."""
-    evidence: AttemptEvidence | None = None
-    """`found` in the form that `why` shows, with the end of the log."""

@@ -28,16 +28,12 @@ from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
     Done,
-    EvidenceView,
-    GetEvidence,
     GetJob,
-    GetLogs,
     GetResult,
     JobList,
     JobView,
     LeaderView,
     ListJobs,
-    LogPage,
     ManySubmitted,
     Problem,
     Redirect,
@@ -47,6 +43,7 @@ from tenure.control.messages.jobs import (
     SubmitMany,
     WhyReply,
 )
+from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.nodes import (
     AskOverview,
     DrainNode,

@@ -21,9 +21,7 @@ from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
     Done,
-    GetEvidence,
     GetJob,
-    GetLogs,
     GetResult,
     JobView,
     ListJobs,
@@ -33,6 +31,7 @@ from tenure.control.messages.jobs import (
     WhyReply,
     WorkflowView,
 )
+from tenure.control.messages.logs import GetEvidence, GetLogs
 from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,

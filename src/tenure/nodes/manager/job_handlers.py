@@ -18,20 +18,8 @@ from tenure import tracing
 from tenure.beat.proof import UNPROVEN
 from tenure.clock import Clock
 from tenure.control.claims import scope
-from tenure.control.messages.jobs import (
-    AskWhy,
-    Cancel,
-    EvidenceView,
-    GetEvidence,
-    GetLogs,
-    JobView,
-    ListJobs,
-    LogPage,
-    Problem,
-    ProblemKind,
-    WhyReply,
-    WorkflowView,
-)
+from tenure.control.messages.jobs import AskWhy, Cancel, JobView, ListJobs, Problem, ProblemKind, WhyReply, WorkflowView
+from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.steering import SteeringRequest
 from tenure.control.messages.wire import Reply
 from tenure.control.problems import problem

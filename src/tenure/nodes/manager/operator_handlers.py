@@ -361,7 +361,7 @@ def _known(book: JobBook) -> list[str]:
         work_mailbox(*lane_named(lane), name, kind)
         for offer in book.state.offers.values()
         for lane in offer.lanes
-        for name, version in offer.workflows
+        for name, version in (*offer.workflows, *offer.takes_over)
         for kind in (version, "")
     )
     # Each mailbox is asked for its dead letters. One beyond so many has to be named.

@@ -21,7 +21,7 @@ from tenure.errors import ConfigurationError, DatacenterFullError, UnknownSchedu
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.cron import Zone, due, next_instant
 from tenure.jobs.decisions import Command
-from tenure.jobs.model import ScheduleRecord
+from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.schedules import (
     CronFired,
     FireCron,

@@ -14,7 +14,7 @@ from tenure.control.messages.steering import (
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobBook
 from tenure.jobs.book import lane_of
-from tenure.jobs.model import WorkflowSpec
+from tenure.jobs.model import WorkflowRecord
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
@@ -70,15 +70,16 @@ def running_on(manager: Manager, book: JobBook, request: MoveRunningJob) -> list
         if one.state is not WorkflowState.RUNNING or request.workflow not in ("", name):
             continue
         assert info is not None
-        able = {worker for worker in fleet.able(mailbox_name(*lane_of(info))) if serves(book, worker, one.spec)}
+        able = {worker for worker in fleet.able(mailbox_name(*lane_of(info))) if serves(book, worker, one)}
         found.append((name, one.worker, able))
     return found
 
 
-def serves(book: JobBook, worker: str, spec: WorkflowSpec) -> bool:
+def serves(book: JobBook, worker: str, workflow: WorkflowRecord) -> bool:
     """Returns True when a worker registered this workflow. One that registered nothing, as those of the first release, may serve anything."""
     known = book.state.registered.get(worker)
     offer = book.state.offers.get(known.offer) if known is not None else None
     if offer is None:
         return True
-    return any(name == spec.called and spec.version in ("", version) for name, version in offer.workflows)
+    offered, wanted = (*offer.workflows, *offer.takes_over), workflow.version
+    return any(name == workflow.spec.called and wanted in ("", version) for name, version in offered)

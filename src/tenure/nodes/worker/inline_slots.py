@@ -24,7 +24,8 @@ from tenure.errors import TenureError
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.process import Environment
 from tenure.nodes.slot_runner import SlotsView, attempt_report
-from tenure.work.attempt import CAUSES, Attempt, describe_error
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_failures import CAUSES, describe_error
 from tenure.work.attempt_logs import AttemptLogHandler, MemoryLines
 from tenure.work.attempt_watch import Act
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkMessage, WorkResult
@@ -158,8 +159,7 @@ class InlineSlots:
     async def run(self) -> None:
         """Claims and runs work until it is cancelled."""
         logging.getLogger().addHandler(self._attempt_log)
-        workflow_logger = logging.getLogger(WORKFLOW_LOGGER)
-        workflow_logger.setLevel(workflow_logger.level or logging.INFO)
+        (logger := logging.getLogger(WORKFLOW_LOGGER)).setLevel(logger.level or logging.INFO)
         self.registry.surroundings.begin()
         watching = asyncio.create_task(self._keeper.keep("watch over the attempts", self._watch))
         self._seat_all()

@@ -20,7 +20,7 @@ from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.errors import BoardError
 from tenure.logs import NodeLog
-from tenure.work.attempt import CAUSES
+from tenure.work.attempt_failures import CAUSES
 from tenure.work.attempt_logs import LogPublisher
 from tenure.work.attempt_watch import Act, AttemptWatch, WatchVerdict
 from tenure.work.delivery import CancelCode, WorkFailure

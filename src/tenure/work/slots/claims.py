@@ -104,14 +104,14 @@ class RankedClaims:
         self._consumer: Consumer[WorkItem, WorkResult] = engine.consumer(WorkItem, WorkResult)
         self._claims = 0
         self._registry, self._served = registry, registry.served
-        self._mailboxes.serve((one.name, one.version) for one in self._served)
+        self._mailboxes.serve(kind for one in self._served for kind in one.does)
         self._consumer.cover(self._mailboxes.ranks)
 
     def cover(self) -> tuple[ServedWorkflow, ...]:
         """Covers what the registry has now, and returns it. So a workflow is covered before it is registered, and nothing waits unseen."""
         if self._registry.served is not self._served:
             self._served = self._registry.served
-            if self._mailboxes.serve((one.name, one.version) for one in self._served):
+            if self._mailboxes.serve(kind for one in self._served for kind in one.does):
                 self._consumer.cover(self._mailboxes.ranks)
         return self._served
 

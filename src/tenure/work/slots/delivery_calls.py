@@ -22,7 +22,7 @@ from tenure.engines.contracts import Engine, Fence, Message
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.values import HandedResult
-from tenure.work.attempt import unstarted_result
+from tenure.work.attempt_failures import unstarted_result
 from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps

@@ -34,7 +34,8 @@ from tenure import tracing
 from tenure.beat.board import BeatBoard
 from tenure.beat.record import Phase
 from tenure.clock import Clock, SystemClock
-from tenure.work.attempt import Attempt, failure_of_tenure, unstarted_result
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_failures import failure_of_tenure, unstarted_result
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
 from tenure.work.delivery import CancelCode, Cause, WorkFailure, WorkHead, WorkResult

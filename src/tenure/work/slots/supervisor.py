@@ -272,7 +272,7 @@ class Supervisor:
 
     def slot_ready(self) -> None:
         parts = self._running()
-        parts.desk.serve([(one.name, one.version) for one in parts.pool.serves or ()])
+        parts.desk.serve([kind for one in parts.pool.serves or () for kind in one.does])
 
     def slot_seated(self, slot: SlotProcess) -> None:
         assert slot.seat is not None, "it was given one"
