@@ -175,6 +175,8 @@ OperationName = Annotated[str, _text(1, 64, OPERATION, "The name of an operation
 # Texts that nodes send about each other and about work. Programs write them, so they may hold any character.
 
 Told = Annotated[str, _text(0, 16_384, ANYTHING, "What a node tells in words")]
+EXPOSED_BYTES = 2_048
+Exposed = Annotated[str, _text(0, EXPOSED_BYTES, ANYTHING, "The values that an attempt shows, as JSON")]
 Note = Annotated[str, _text(0, 1_000, ANYTHING, "What an attempt says of itself")]
 ShortWord = Annotated[str, _text(0, 64, TEXT, "One of few words")]
 

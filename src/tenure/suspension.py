@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from tenure import bounds as b
+
+_decode_exposed = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def exposed_values(text: str) -> dict[str, Any]:
+    """Returns the values that an attempt shows, from their JSON; none where it is no object."""
+    try:
+        return _decode_exposed(text) if text else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def pairs_in_words(values: Mapping[str, Any]) -> str:
+    """Returns exposed values in one line, each cut to a length that people read."""
+    return ", ".join(f"{name}={msgspec.json.encode(value).decode()[:200]}" for name, value in values.items())
+
 
 MOST_JOBS = 1_000
 """The most children that one wait names."""

@@ -76,6 +76,7 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0  # boot time; 0 while only claimed
     deadline: float | None = None  # boot time at which this attempt must end
     note: str = ""
+    exposed: str = ""  # the values that it shows, as JSON
     retry: Retry = Retry(max_attempts=1)
     """The workflow's policy, by which the supervisor settles for a dead slot: it imports no workflow. While only claimed: one attempt."""
     workflow_id: str = ""
@@ -235,7 +236,7 @@ class BeatRecord:
         """Writes the cold part: odd sequence, data, even sequence."""
         data = msgspec.msgpack.encode(occupant)
         if len(data) > COLD_BYTES:
-            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))
+            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note="", exposed=""))
         if len(data) > COLD_BYTES:
             # Names are not cut: the supervisor settles for a dead slot under them.
             sizes = f"workflow {len(occupant.workflow):,}, job {len(occupant.job):,}, queue {len(occupant.queue):,}"

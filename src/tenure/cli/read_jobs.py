@@ -33,6 +33,7 @@ from tenure.jobs.eta import eta_in_words
 from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
 from tenure.jobs.why import utc
+from tenure.suspension import pairs_in_words
 
 
 @click.command("ps")
@@ -111,6 +112,9 @@ def _job_table(view: JobView) -> Table:
             Text(one.worker[:12]),
             Text(f"waits for {one.waits_for}" if one.waits_for else one.error or _flow_words(one)),
         )
+    for one in view.workflows:
+        if one.exposed:
+            table.add_row(Text(f"{one.name} shows"), "", "", "", "", "", Text(pairs_in_words(one.exposed)))
     return table
 
 

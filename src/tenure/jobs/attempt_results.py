@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tenure.jobs import budget
 from tenure.jobs.attempt_rest import rest_before_next
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
@@ -20,18 +22,10 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.learned_rates import learn
-from tenure.jobs.model import (
-    JobInfo,
-    WorkflowRecord,
-)
+from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.result_limits import check_result
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.states import (
-    AttemptCause,
-    JobState,
-    OnFailure,
-    WorkflowState,
-)
+from tenure.jobs.states import AttemptCause, JobState, OnFailure, WorkflowState
 from tenure.jobs.stops import AttemptStop
 
 if TYPE_CHECKING:
@@ -54,6 +48,7 @@ class RecordResult(AttemptCommand, frozen=True, kw_only=True):
     """0 when it is not known. Otherwise a delivery below the one that was started last is stale."""
     result: Any = None
     result_key: str = ""
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     enqueued_at: float = 0.0
 
 
@@ -75,6 +70,7 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     """The rest that the work asked for; None leaves it to the retry policy."""
     asked: bool = False
     """True when the attempt ended because it was asked to."""
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -85,9 +81,10 @@ class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defa
     worker: str = ""
     result: Any = None
     result_key: str = ""
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def growth(self) -> int:
-        return text_bytes(self.worker, self.result_key) + encoded_bytes(self.result)
+        return text_bytes(self.worker, self.result_key) + encoded_bytes(self.result, self.exposed)
 
 
 class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -112,10 +109,11 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     """The name of what the attempt failed on, where it named it."""
     uncharged: bool = False
     """True when it failed on something that is down: it does not count as an attempt."""
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def growth(self) -> int:
         # The worker is in the workflow, and among its excluded workers.
-        return text_bytes(self.worker, self.worker, self.error, self.waits_on)
+        return text_bytes(self.worker, self.worker, self.error, self.waits_on) + encoded_bytes(self.exposed)
 
 
 class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -159,6 +157,7 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
         worker=command.worker,
         result=command.result,
         result_key=command.result_key,
+        exposed=command.exposed,
         evidence={"enqueued_at": command.enqueued_at} if command.enqueued_at else {},
     )
     events: list[Event] = [done]
@@ -242,9 +241,8 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     spent = 0 if saved else charged(workflow) + (0 if uncharged else 1 + command.redelivered)
     too_often = not uncharged and restarted(workflow) + command.redelivered > retry.restarts
     bounded = {"max_restarts": retry.restarts} if too_often else {}
-    out_of_tries = spent >= retry.max_attempts and not uncharged
-    final = command.cause in FINAL or not command.retryable or too_often or out_of_tries
-    upcoming = 0 if final else workflow.attempt + 1
+    used_up = too_often or (spent >= retry.max_attempts and not uncharged)
+    upcoming = 0 if command.cause in FINAL or not command.retryable or used_up else workflow.attempt + 1
     rest = rest_before_next(command.job_id, workflow, command.cause, command.rest_s, spent)
     if command.waits_on:
         # Whether that is down is seen from others who wait for it; what is down is tried again when it is back.
@@ -268,6 +266,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         mark=joined_marks(command.mark, workflow.mark),
         waits_on=command.waits_on if upcoming else "",
         uncharged=uncharged,
+        exposed=command.exposed,
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},
     )
 
@@ -290,6 +289,7 @@ def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure,
         spent=0 if saved else charged(workflow),
         mark=joined_marks(command.mark, workflow.mark),
         uncharged=True,
+        exposed=command.exposed,
         evidence={"steps": workflow.steps, "beats": command.evidence.get("beats", 0), "reason": stop.reason},
     )
 
@@ -322,6 +322,7 @@ def workflow_completed(book: JobBook, event: WorkflowCompleted) -> None:
     move(book, info, workflow, WorkflowState.COMPLETED)
     workflow.ended_at, workflow.result, workflow.result_key = event.at, event.result, event.result_key
     workflow.worker = event.worker or workflow.worker
+    workflow.exposed = event.exposed or workflow.exposed
     if workflow.started_at:  # short work ends before its first report
         learn(book, workflow, workflow.worker, event.at - workflow.started_at)
     progressed(info, event.at)
@@ -337,6 +338,7 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
     workflow.not_before = event.not_before
     move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
     workflow.cause, workflow.error = event.cause, event.error
+    workflow.exposed = event.exposed or workflow.exposed
     if event.spent is not None:
         workflow.spent, workflow.mark = event.spent, event.mark
     elif workflow.spent is not None:

@@ -214,6 +214,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     wakes_at: float = 0.0  # 0: no time ends the wait, which began at `waits_since`
     waits_since: float = 0.0
     woken_by_time: bool = False
+    exposed: dict[str, Any] = {}  # the values that its last attempt that ended showed
     suspended_in: str = ""
     """The version that suspended it last. It goes on in that one, or in a later one that is compatible with it."""
 

@@ -41,6 +41,7 @@ class RecordSuspended(AttemptCommand, frozen=True, kw_only=True):
     mark: int | None = None
     version: str = ""
     enqueued_at: float = 0.0
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class WakeSleeper(Command, frozen=True, kw_only=True):
@@ -73,9 +74,15 @@ class Suspended(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """The version that ran."""
     over: bool = False
     """True when what it waits for was there already."""
+    exposed: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The values that it shows."""
 
     def growth(self) -> int:
-        return text_bytes(self.waits.step, self.waits.event, self.version, self.waits.misfit, *self.waits.jobs) + 100
+        return (
+            text_bytes(self.waits.step, self.waits.event, self.version, self.waits.misfit, *self.waits.jobs)
+            + encoded_bytes(self.exposed)
+            + 100
+        )
 
 
 class Woken(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -130,6 +137,7 @@ def record_suspended(book: JobBook, command: RecordSuspended, now: float, rules:
         until=0.0 if after_s is None else (command.enqueued_at or now) + after_s,
         mark=joined_marks(command.mark, workflow.mark),
         version=command.version,
+        exposed=command.exposed,
     )
     return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
 
@@ -201,6 +209,7 @@ def suspended(book: JobBook, event: Suspended) -> None:
     if is_new_mark(event.mark, workflow.mark) and workflow.spent is not None:
         workflow.spent = 0
     workflow.mark = event.mark
+    workflow.exposed = event.exposed or workflow.exposed
     workflow.suspensions += 1
     workflow.withdrawn += 1  # the next dispatch has a generation of its own
     workflow.waits = event.waits

@@ -24,6 +24,7 @@ from tenure.jobs.model import GateJobTrackingInfo, JobInfo
 from tenure.jobs.result_flow import flow_words
 from tenure.jobs.rule_text import RULES
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.suspension import pairs_in_words
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ def why(book: JobBook, job_id: str) -> Why:
     return Why(
         job_id=job_id,
         state=info.state,
-        summary=summary(info, parked_words(book, info)),
+        summary=summary(info, [*parked_words(book, info), *exposed_words(info)]),
         submitted_at=begun,
         links=(first, *(link(event, begun) for event in history)),
         elided=info.elided,
@@ -209,6 +210,12 @@ def parked_words(book: JobBook, info: JobInfo) -> list[str]:
         for one, words in found
         if words
     ]
+
+
+def exposed_words(info: JobInfo) -> list[str]:
+    """Returns what the workflows of a job that goes on show (`ctx.expose`), as their last attempts left it."""
+    shown = ((one.spec.name, one.exposed) for one in info.workflows.values() if one.exposed)
+    return [f"{name} shows {pairs_in_words(values)}" for name, values in shown]
 
 
 def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:

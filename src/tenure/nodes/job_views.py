@@ -22,6 +22,7 @@ from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, Workf
 from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.grant_views import Granted, gate_grants, job_grants, soonest_grants, workflow_grants
+from tenure.suspension import exposed_values
 
 SAME_TIME_S = 1.0
 """Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""
@@ -130,6 +131,7 @@ def workflow_view(
         after=workflow.spec.after,
         taken_from=workflow.taken_from,
         version=workflow.version,
+        exposed=(exposed_values(newest.exposed) if newest is not None else {}) or workflow.exposed,
     )
 
 

@@ -88,6 +88,7 @@ def attempt_report(reading: BeatReading, now: float, lease_s: float = 0.0) -> At
         stall_s=occupant.stall_s,
         quiet_s=max(0.0, quiet_s),
         note=occupant.note[:200],
+        exposed=occupant.exposed,
         lease_s=max(0.0, lease_s),
         news=reading.mark >> 1,
         mark=reading.saved,

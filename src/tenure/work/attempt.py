@@ -313,6 +313,7 @@ class Attempt:
             seconds=self._clock.monotonic() - self.begun,
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
             mark=self.handle.saved_mark,
+            exposed=handle.occupant.exposed,
         )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from tenure.beat.history import BeatHistory
 from tenure.beat.proof import NoveltyMark
 from tenure.beat.record import BeatRecord, Occupant
+from tenure.bounds import EXPOSED_BYTES
 from tenure.clock import Clock
 from tenure.codec import Codec, opened_bytes, sealed_bytes
-from tenure.errors import ReceiptHandleExpiredError
+from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationError
 from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
 from tenure.work.step_log import StepId, StepLog, StepRecord
 
@@ -38,6 +41,7 @@ class AttemptHandle:
         """The supervisor's sentence for it, where it wrote one."""
         self.history = BeatHistory()
         """How the beats came. `look` notes it, which the slot and the beats themselves call."""
+        self.exposed: dict[str, Any] = {}
         self.failed_on: tuple[str, BaseException] | None = None
         """The last named call that failed, and its error."""
         self.mark = NoveltyMark()
@@ -99,6 +103,30 @@ class AttemptHandle:
     def end_count(self) -> None:
         self.mark.end_count()
         self.record.set_mark(self.mark.word)
+
+    def expose(self, name: str, value: Any) -> None:
+        """Shows a value on the board, from which it is reported. A result carries it, too."""
+        shown = dict(self.exposed)
+        shown[name] = value
+        if value is None:
+            del shown[name]
+        try:
+            text = msgspec.json.encode(shown).decode() if shown else ""
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerializationError(
+                f"the exposed {name!r}, of type {type(value).__name__}, cannot be written as JSON: {error}",
+                remedy="Expose plain JSON types, a dataclass or a msgspec.Struct",
+            ) from error
+        if len(text.encode()) > EXPOSED_BYTES:
+            raise LimitError(
+                f"the exposed values with {name!r}",
+                f"{len(text.encode()):,} bytes",
+                f"at most {EXPOSED_BYTES:,} bytes in all",
+                remedy="Expose a short status; emit or return what is long",
+            )
+        self.exposed = shown
+        self.occupant = msgspec.structs.replace(self.occupant, exposed=text)
+        self.record.describe(self.occupant)
 
     def use(self, codec: Codec | None) -> None:
         """Encodes checkpoints with this codec, and decodes the one that was saved before. Raises `CodecError`."""

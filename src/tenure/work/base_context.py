@@ -137,6 +137,13 @@ class BaseContext:
             self._handle.occupant = occupant
             self._handle.record.describe(occupant)
 
+    def expose(self, name: str, value: Any) -> None:
+        """Show a small value on the job, for people and programs that look at it: `ctx.expose("status", "asking the bank")`. None takes it away.
+
+        Nothing is sealed by a codec. All values of an attempt have 2 KB together. They stay when the work is suspended or ends.
+        """
+        self._handle.expose(name, value)
+
     def track(self, items: Iterable[ItemT] | AsyncIterable[ItemT], total: int | None = None) -> Tracked[ItemT]:
         """Go through items with one beat after each; works in `for` and in `async for`."""
         if total is None and isinstance(items, Sized):

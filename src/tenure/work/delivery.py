@@ -184,6 +184,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """Set when the attempt ended because its work waits."""
     version: b.AnyNameOrNone = ""
     """The version of the workflow that ran, where it is suspended."""
+    exposed: b.Exposed = ""
+    """The values that it showed (`ctx.expose`), as JSON."""
 
     @property
     def ok(self) -> bool:

@@ -123,6 +123,8 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """The workflows of this job that it comes after. It finds their results in `ctx.results`."""
     taken_from: str = ""
     """The job whose attempt made the result, where this job repeats that one; else empty."""
+    exposed: dict[str, Any] = {}
+    """The values that its code shows (`ctx.expose`)."""
     version: str = ""
     """The version of the function that has to do it; empty: any. Suspended work goes on in the version that suspended it, or in a compatible one."""
 

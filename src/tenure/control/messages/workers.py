@@ -33,6 +33,8 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     quiet_s: b.ElapsedSeconds | None = None
     """For how long it may yet be silent: the rest of a silence that it declared and of its stall threshold. A worker of the release before sends none."""
     note: b.Note = ""
+    exposed: b.Exposed = ""
+    """The values that it shows (`ctx.expose`), as JSON."""
     lease_s: b.ElapsedSeconds = 0.0
     """Seconds left of its lease by the worker's own clock; 0 where they are not known."""
     news: b.StepCount = 0

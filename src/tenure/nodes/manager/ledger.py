@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
-from tenure.suspension import WaitsFor
+from tenure.suspension import WaitsFor, exposed_values
 from tenure.values import result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.stack_text import MAX_PLACE_CHARS
@@ -299,31 +300,43 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
             delivery=_delivery(reply, withdrawn),
             result=msgspec.json.decode(reply.result),
             result_key=_stored_key(reply),
+            exposed=_exposed(reply),
             enqueued_at=message.enqueued_at,
         )
+    return _failed(reply, reply.failure, message.enqueued_at, withdrawn)
+
+
+def _failed(reply: WorkResult, failure: WorkFailure, enqueued_at: float, withdrawn: int) -> RecordFailure:
     return RecordFailure(
         by=reply.worker,
         job_id=reply.job_id,
         workflow=reply.workflow_id,
         attempt=reply.attempt,
-        cause=_CAUSES.get(reply.failure.cause, AttemptCause.ERROR),
+        cause=_CAUSES.get(failure.cause, AttemptCause.ERROR),
         worker=reply.worker,
         delivery=_delivery(reply, withdrawn),
-        error=f"{reply.failure.cause}: {reply.failure.reason}",
-        retryable=reply.failure.retryable,
-        enqueued_at=message.enqueued_at,
+        error=f"{failure.cause}: {failure.reason}",
+        retryable=failure.retryable,
+        enqueued_at=enqueued_at,
         redelivered=reply.redelivered,
         mark=reply.mark,
-        waits_on=reply.failure.waits_on,
-        rest_s=reply.failure.rest_s,
-        asked=reply.failure.cause is Cause.CANCELLED,
-        evidence=_evidence(reply, reply.failure),
+        waits_on=failure.waits_on,
+        rest_s=failure.rest_s,
+        asked=failure.cause is Cause.CANCELLED,
+        exposed=_exposed(reply),
+        evidence=_evidence(reply, failure),
     )
 
 
 def _stored_key(reply: WorkResult) -> str:
     """Returns the key of a stored result. The leader makes it itself: a worker cannot name the result of another job."""
     return result_key(reply.job_id, reply.workflow_id, reply.attempt) if reply.stored else ""
+
+
+def _exposed(reply: WorkResult) -> dict[str, Any]:
+    """Returns the values that an attempt showed; none where they cannot be kept: a worker may be of another release, or lie."""
+    shown = exposed_values(reply.exposed)
+    return shown if fits_a_snapshot(shown) else {}
 
 
 def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn: int) -> RecordSuspended:
@@ -337,6 +350,7 @@ def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn
         waits=waits,
         mark=reply.mark,
         version=reply.version,
+        exposed=_exposed(reply),
         enqueued_at=enqueued_at,
     )
 

@@ -110,6 +110,8 @@ function Workflow({ one, job }) {
       ${one.started_at && !ended ? html`<span class="quiet">for <${Since} at=${one.started_at} full /></span>` : null}
     </div>
     ${Object.keys(one.arguments).length ? html`<div class="quiet arguments" title="Its arguments; secrets are masked">${Object.entries(one.arguments).map(([key, value]) => `${key}=${JSON.stringify(value)}`).join(", ")}</div>` : null}
+    ${one.waits_for && html`<div class="waits">${one.state === "suspended" ? "suspended" : "parked"}: it waits for ${one.waits_for}${one.version && one.state === "suspended" ? html`<span class="quiet">, in version ${one.version}</span>` : null}</div>`}
+    ${Object.keys(one.exposed).length ? html`<dl class="exposed" title="What its code shows">${Object.entries(one.exposed).map(([key, value]) => html`<dt>${key}</dt><dd>${typeof value === "string" ? value : JSON.stringify(value)}</dd>`)}</dl>` : null}
     ${one.note && html`<div class="quiet">${one.note}</div>`}
     ${one.proof && html`<div class="quiet">${one.proof}</div>`}
     ${one.grants.length ? html`<${Grants} grants=${one.grants} />` : null}
