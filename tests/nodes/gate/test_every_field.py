@@ -156,6 +156,7 @@ class Worker:
                 fraction=min(0.5, self.number / 6),  # it rises at first, so that there is an estimate
                 stall_s=25.0,
                 note="frame 3",
+                exposed='{"status": "reels"}',
                 lease_s=60.0,
                 unproven=True,
             )
