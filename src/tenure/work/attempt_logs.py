@@ -105,7 +105,8 @@ class FileLines:
             newer = self.path(place, "newer")
             with contextlib.suppress(FileNotFoundError):
                 size = newer.stat().st_size
-                begins = newer.open("rb").readline(20)
+                with newer.open("rb") as part:
+                    begins = part.readline(20)
                 return int(begins or b"0") + size - len(begins)
             return self.path(place).stat().st_size
         except (OSError, ValueError):

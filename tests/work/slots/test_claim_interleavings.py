@@ -49,11 +49,22 @@ class Held:
 
 
 @dataclass
+class Frame:
+    """A hand-over as the slot reads it, however late: what becomes of the claim meanwhile does not change it."""
+
+    claim: ClaimedWork
+    number: int
+    entry: int
+    lease_until: float
+
+
+@dataclass
 class SlotModel:
-    inbox: list[ClaimedWork] = field(default_factory=list)
-    sent: list[tuple[str, ClaimedWork]] = field(default_factory=list)
+    inbox: list[Frame] = field(default_factory=list)
+    sent: list[tuple[str, Frame]] = field(default_factory=list)
     at: str = "idle"
-    claim: ClaimedWork | None = None
+    frame: Frame | None = None
+    read_at: float = 0.0
 
 
 class Workers(RuleBasedStateMachine):
@@ -68,7 +79,9 @@ class Workers(RuleBasedStateMachine):
         self.page = ClaimPage.create(Path(self.folder.name), "x", 64)
         durations = LearnedDurations()
         durations.learn(KIND, 0.001)
-        self.queue = ClaimQueue(durations, tick_s=TICK_S)
+        keeps = self.mutant == "hands over again under the old number"
+        self.queue = ClaimQueue(durations, tick_s=TICK_S, renumber=None if keeps else self.renumber)
+        self.unanswered: dict[tuple[int, int], int] = {}
         self.slots = {seat: SlotModel() for seat in SEATS}
         for seat in SEATS:
             self.queue.add_seat(seat, 1)
@@ -76,8 +89,8 @@ class Workers(RuleBasedStateMachine):
         self.numbers = 0
         self.started: list[tuple[int, int, int]] = []
         """Each start of user code, as message, fence and the expiries before it."""
-        self.shown: list[tuple[int, int]] = []
-        """Each fence that left a process."""
+        self.shown: set[tuple[int, int, int]] = set()
+        """Each fence that left a process, as message, fence and the expiries before its claim."""
 
     def teardown(self) -> None:
         self.page.close()
@@ -122,12 +135,27 @@ class Workers(RuleBasedStateMachine):
             found = found[:1]
         claims = []
         for message in found:
-            self.numbers += 1
-            held = self.claim(message, self)
-            ticket = Ticket(id="m", receipt_handle="r", delivery_count=held.fence, enqueued_at=0.0, lease_until=0.0)
-            held.entry = self.page.name(self.numbers, NamedClaim("q", "w", ticket))
-            claims.append(ClaimedWork(self.numbers, KIND, self.now, self.now + LEASE_S, held))
+            claims.append(ClaimedWork(0, KIND, self.now, self.now + LEASE_S, self.claim(message, self)))
+            self.name(claims[-1])
         self.release(self.queue.add(claims))
+
+    def name(self, claim: ClaimedWork) -> None:
+        self.numbers += 1
+        claim.number, fence = self.numbers, claim.held.fence
+        ticket = Ticket(id="m", receipt_handle="r", delivery_count=fence, enqueued_at=0.0, lease_until=0.0)
+        claim.held.entry = self.page.name(claim.number, NamedClaim("q", "w", ticket))
+
+    def renumber(self, claim: ClaimedWork, answered: bool) -> None:
+        """What the desk does with its page."""
+        number, entry = claim.number, claim.held.entry
+        if self.mutant == "uses an entry again that a slot has not answered":
+            answered = True
+        self.name(claim)
+        if answered or claim.seat is None:
+            self.page.free(entry)
+        else:
+            self.page.clear(entry)
+            self.unanswered[claim.seat, number] = entry
 
     def release(self, claims: list[ClaimedWork]) -> None:
         for claim in claims:
@@ -142,7 +170,9 @@ class Workers(RuleBasedStateMachine):
         for claim in handed:
             assert self.now < claim.lease_until, "handed over after its lease"
             assert claim.seat is not None
-            self.slots[claim.seat].inbox.append(claim)
+            frame = Frame(claim, claim.number, claim.held.entry, claim.lease_until)
+            assert not self.is_withdrawn(frame), "the slot would decline it, and get it again at once"
+            self.slots[claim.seat].inbox.append(frame)
 
     @rule()
     def supervisor_looks(self) -> None:
@@ -165,64 +195,72 @@ class Workers(RuleBasedStateMachine):
         self.release(self.queue.to_release(self.now))
 
     def runs(self, claim: ClaimedWork) -> bool:
-        return any(slot.claim is claim and slot.at == "runs" for slot in self.slots.values())
+        return any(self.of(slot) is claim and slot.at == "runs" for slot in self.slots.values())
+
+    def of(self, slot: SlotModel) -> ClaimedWork | None:
+        return slot.frame.claim if slot.frame is not None else None
 
     @rule(seat=st.sampled_from(SEATS))
     def slot_takes_a_step(self, seat: int) -> None:
         slot = self.slots[seat]
         if slot.at == "idle" and slot.inbox:
-            claim = slot.claim = slot.inbox.pop(0)
-            if self.now >= claim.lease_until and self.mutant != "starts after the lease":
-                slot.sent.append(("declined", claim))
+            frame = slot.frame = slot.inbox.pop(0)
+            if self.now >= frame.lease_until and self.mutant != "starts after the lease":
+                slot.sent.append(("declined", frame))
                 return
+            slot.read_at = self.now
             swapped = self.mutant == "reads the mark before it says that it started"
-            slot.at = "not withdrawn" if swapped and not self.is_withdrawn(claim) else "said so"
+            slot.at = "not withdrawn" if swapped and not self.is_withdrawn(frame) else "said so"
             if not swapped:
-                self.page.mark_started(claim.held.entry, claim.number)
-        elif slot.at == "said so" and slot.claim is not None:
-            if self.is_withdrawn(slot.claim):
+                self.page.mark_started(frame.entry, frame.number)
+        elif slot.at == "said so" and slot.frame is not None:
+            if self.is_withdrawn(slot.frame):
                 slot.at = "idle"
-                slot.sent.append(("declined", slot.claim))
+                slot.sent.append(("declined", slot.frame))
             else:
                 self.run(slot)
-        elif slot.at == "not withdrawn" and slot.claim is not None:
-            self.page.mark_started(slot.claim.held.entry, slot.claim.number)
+        elif slot.at == "not withdrawn" and slot.frame is not None:
+            self.page.mark_started(slot.frame.entry, slot.frame.number)
             self.run(slot)
-        elif slot.at == "runs" and slot.claim is not None:
+        elif slot.at == "runs" and slot.frame is not None:
             slot.at = "idle"
-            slot.sent.append(("finished", slot.claim))
+            slot.sent.append(("finished", slot.frame))
 
-    def is_withdrawn(self, claim: ClaimedWork) -> bool:
-        return self.page.is_withdrawn(claim.held.entry, claim.number)
+    def is_withdrawn(self, frame: Frame) -> bool:
+        return self.page.is_withdrawn(frame.entry, frame.number)
 
     def run(self, slot: SlotModel) -> None:
-        assert slot.claim is not None
+        assert slot.frame is not None
+        assert slot.read_at < slot.frame.lease_until, "the engine may have given it to others"
         slot.at = "runs"
-        self.start(slot.claim.held)
+        self.start(slot.frame.claim.held)
 
     @rule(seat=st.sampled_from(SEATS))
     def workflow_shows_its_fence(self, seat: int) -> None:
         """It confirms its start through the channel first."""
         slot = self.slots[seat]
-        if slot.at != "runs" or slot.claim is None:
+        claim = self.of(slot)
+        if slot.at != "runs" or claim is None:
             return
-        held = slot.claim.held
+        held = claim.held
         if self.mutant != "shows a fence that the engine does not count":
             if not self.holds(held, self):
                 return
             self.count(held)
-            slot.claim.lease_until = held.message.lease_until
-        self.shown.append((held.message.id, held.fence))
+            claim.lease_until = held.message.lease_until
+        self.shown.add((held.message.id, held.fence, held.expiries))
 
     @rule(seat=st.sampled_from(SEATS))
     def supervisor_hears(self, seat: int) -> None:
         slot = self.slots[seat]
         if not slot.sent:
             return
-        what, claim = slot.sent.pop(0)
+        what, frame = slot.sent.pop(0)
+        claim = frame.claim
+        self.page.free(self.unanswered.pop((seat, frame.number), -1))
         if what == "declined":
-            self.queue.declined(claim.number, seat)
-        elif self.queue.finished(claim.number, seat, 0.001, self.now) is not None:
+            self.queue.declined(frame.number, seat)
+        elif self.queue.finished(frame.number, seat, 0.001, self.now) is not None:
             if self.holds(claim.held, self):
                 claim.held.message.done = True
             self.page.free(claim.held.entry)
@@ -232,13 +270,15 @@ class Workers(RuleBasedStateMachine):
         slot = self.slots[seat]
         while slot.sent:
             self.supervisor_hears(seat)
-        had = self.queue.remove_seat(seat)
-        if slot.at == "runs" and slot.claim in had:  # the board says so: it failed with its slot
-            had.remove(slot.claim)
-            if self.holds(slot.claim.held, self):
-                self.count(slot.claim.held)
-                slot.claim.held.message.holder = None
-            self.page.free(slot.claim.held.entry)
+        had, claim = self.queue.remove_seat(seat), self.of(slot)
+        for place in [place for place in self.unanswered if place[0] == seat]:
+            self.page.free(self.unanswered.pop(place))
+        if slot.at == "runs" and claim in had:  # the board says so: it failed with its slot
+            had.remove(claim)
+            if self.holds(claim.held, self):
+                self.count(claim.held)
+                claim.held.message.holder = None
+            self.page.free(claim.held.entry)
         self.queue.put_back(had)
         self.slots[seat] = SlotModel()
         self.queue.add_seat(seat, 1)
@@ -257,7 +297,7 @@ class Workers(RuleBasedStateMachine):
             held = self.claim(message, "another")
             self.count(held)
             self.start(held)
-            self.shown.append((message.id, held.fence))
+            self.shown.add((message.id, held.fence, held.expiries))
             message.done = True
 
     # What must hold after each step.
@@ -269,19 +309,16 @@ class Workers(RuleBasedStateMachine):
 
     @invariant()
     def no_two_executions_show_the_same_fence(self) -> None:
-        of: dict[tuple[int, int], set[int]] = {}
-        for message, fence, expiries in self.started:
-            if (message, fence) in self.shown:
-                of.setdefault((message, fence), set()).add(expiries)
-        shown_by_two = {fence for fence in self.shown if self.shown.count(fence) > 1 and len(of.get(fence, ())) > 1}
-        assert not shown_by_two, shown_by_two
+        fences = [(message, fence) for message, fence, _ in self.shown]
+        assert len(set(fences)) == len(fences), self.shown
 
     @invariant()
     def each_claim_is_in_one_place(self) -> None:
         handed = [claim.number for claim in self.queue.handed]
         queued = [claim.number for claim in self.queue.queued]
         assert len(set(handed + queued)) == len(handed + queued)
-        assert queued == sorted(queued), "the queue keeps the order of the claims"
+        places = [claim.place for claim in self.queue.queued]
+        assert places == sorted(places), "the queue keeps the order of the claims"
 
 
 STEPS = (
@@ -342,6 +379,8 @@ def test_no_walk_by_chance_does_either(first: int) -> None:
         "starts after the lease",
         "hands over without a look at the lease",
         "shows a fence that the engine does not count",
+        "hands over again under the old number",
+        "uses an entry again that a slot has not answered",
     ],
 )
 def test_each_broken_rule_is_caught(mutant: str) -> None:

@@ -385,6 +385,26 @@ def test_work_that_was_cancelled_before_it_started_is_answered_and_not_run(tmp_p
             ]
 
 
+def test_what_was_taken_back_behind_long_work_starts_when_that_ends_and_is_not_declined_again(tmp_path: Path) -> None:
+    hold = threading.Event()
+
+    def work(work: HandOver) -> list[SlotFrame]:
+        if len(slot.handed) == 100:
+            hold.wait(PATIENCE_S)
+        return done(work)
+
+    with site(tmp_path, work) as (made, slot):
+        made.send(120)
+        _until(lambda: len(slot.handed) == 100)
+        behind = [claim for claim in made.desk._queue.handed if claim.number != slot.handed[-1].number]
+        while any(claim.withdrawn_at is None and claim.seat is not None for claim in behind):
+            made.desk.look()
+            time.sleep(0.01)
+        hold.set()
+        made.answered(120)
+        assert len(slot.handed) <= 120 + len(behind), "each is declined once at most"
+
+
 def test_what_the_desk_holds_is_bounded_by_what_it_claimed(tmp_path: Path) -> None:
     with site(tmp_path, done) as (made, _):
         made.send(500)

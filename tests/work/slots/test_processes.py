@@ -57,9 +57,9 @@ processes.keep_present()
 processes.begin(0)
 subprocess.run(["sh", "-c", "trap '' TERM; setsid sh -c 'trap \\"\\" TERM; sleep 60; true' & sleep 0.2"])
 found = [child.pid for child in own_children()]
-print(len(found), processes.end(0) >= 1, [pid for pid in found if alive(pid)], own_children())
+print(len(found), processes.end(0) >= 1, [child.pid for child in own_children() if alive(child.pid)])
 """)
-    assert said == "1 True [] []\n"
+    assert said == "1 True []\n"  # a grandchild may become ours, dead, only now: the next end buries it
 
 
 def test_among_several_attempts_a_process_ends_when_every_attempt_that_may_have_started_it_has_ended() -> None:

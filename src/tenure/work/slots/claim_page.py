@@ -3,6 +3,7 @@
 The supervisor writes a ticket here before it hands the item to a slot. So a successor of a dead worker returns what had not started at once.
 The page also decides who has an item that is to be taken back (RULINGS 8): the slot writes "started", then reads the mark "withdrawn", then
 runs; the supervisor writes the mark, waits a tick, and takes back only what has not started. Whatever stops in between, at most one runs it.
+What was taken back is named in another entry, under another number: the slot that was slow to read the hand-over finds the mark for ever.
 
 It is a file of its own beside the beat board: a worker of an earlier release removes boards whose size it does not know.
 """
@@ -97,8 +98,12 @@ class ClaimPage:
 
     def free(self, entry: int) -> None:
         if entry >= 0:
-            self._words[entry * ENTRY_BYTES // 8 + _NUMBER] = 0
+            self.clear(entry)
             self._free.append(entry)
+
+    def clear(self, entry: int) -> None:
+        """Names nothing in an entry any more, and keeps it from use: a slot may still write there that it started what the entry named."""
+        self._words[entry * ENTRY_BYTES // 8 + _NUMBER] = 0
 
     def withdraw(self, entry: int, number: int) -> None:
         self._words[entry * ENTRY_BYTES // 8 + _WITHDRAWN] = number

@@ -31,6 +31,9 @@ _REMEMBERED = 4_096
 
 WorkKind = tuple[str, str]
 """A workflow and its version."""
+Renumber = Callable[["ClaimedWork", bool], None]
+"""Gives a claim that came back from its seat another number. True: the slot has answered the hand-over, or is gone; False: the slot may still
+read it."""
 
 
 class LearnedDurations:
@@ -57,6 +60,7 @@ class ClaimedWork:
     """One claimed item. The caller keeps what it needs to act on it in `held`."""
 
     number: int
+    """Names one hand-over. A claim that comes back gets another: marks on the claim page and answers of slots that name the old one are void."""
     kind: WorkKind
     claimed_at: float
     lease_until: float
@@ -71,6 +75,8 @@ class ClaimedWork:
     withdrawn_at: float | None = None
     verdict: str = ""
     """Why it shall not start any more: it was cancelled."""
+    place: int = 0
+    """Its place among the claims: the number that it had first."""
 
 
 @dataclass(eq=False, slots=True)
@@ -98,9 +104,12 @@ class SlotSeat:
 class ClaimQueue:
     """The claims of one supervisor, from the moment they were made until they were settled or given back."""
 
-    def __init__(self, durations: LearnedDurations | None = None, *, tick_s: float = 0.1) -> None:
+    def __init__(
+        self, durations: LearnedDurations | None = None, *, tick_s: float = 0.1, renumber: Renumber | None = None
+    ) -> None:
         self.durations = durations or LearnedDurations()
         self._tick_s = tick_s
+        self._renumber = renumber
         self._seats: dict[int, SlotSeat] = {}
         self._queue: list[ClaimedWork] = []
         """In the order of their claims."""
@@ -161,7 +170,7 @@ class ClaimQueue:
         if not claims:
             return []
         for claim in claims:
-            claim.expected_s = self.durations.expected(claim.kind)
+            claim.expected_s, claim.place = self.durations.expected(claim.kind), claim.number
         self._typical_s = max(claim.expected_s for claim in claims)
         free, budget = self.idle_places, AHEAD_S * len(self._open)
         budget -= sum(claim.expected_s for claim in self._queue if math.isfinite(claim.expected_s))
@@ -223,23 +232,25 @@ class ClaimQueue:
     def declined(self, number: int, seat: int) -> ClaimedWork | None:
         """Takes an item back that a slot did not start. Returns it if it shall not start elsewhere; else it has its old place in the queue."""
         claim = self._take(number, seat)
-        return self._back(claim) if claim is not None else None
+        return self._back(claim, answered=True) if claim is not None else None
 
     def _take(self, number: int, seat: int) -> ClaimedWork | None:
         found = self._seats.get(seat)
         return found.handed.pop(number, None) if found is not None else None
 
-    def _back(self, claim: ClaimedWork) -> ClaimedWork | None:
+    def _back(self, claim: ClaimedWork, *, answered: bool) -> ClaimedWork | None:
+        if self._renumber is not None:
+            self._renumber(claim, answered)
         claim.seat = claim.withdrawn_at = None
         claim.started = False
         if claim.verdict:
             return claim
-        insort(self._queue, claim, key=lambda one: one.number)
+        insort(self._queue, claim, key=lambda one: one.place)
         return None
 
     def put_back(self, claims: Iterable[ClaimedWork]) -> list[ClaimedWork]:
         """Takes back what a dead slot had not started. Returns those that shall not start elsewhere."""
-        return [back for claim in claims if (back := self._back(claim)) is not None]
+        return [back for claim in claims if (back := self._back(claim, answered=True)) is not None]
 
     # Taking back.
 
@@ -263,7 +274,7 @@ class ClaimQueue:
                     claim.started = has_started(claim)
                     if not claim.started:
                         del seat.handed[claim.number]
-                        if self._back(claim) is not None:
+                        if self._back(claim, answered=False) is not None:
                             cancelled.append(claim)
                 elif claim.verdict or self.closed or not seat.open or _is_late(claim, seat.moved_at, now):
                     claim.started = has_started(claim) and not claim.verdict

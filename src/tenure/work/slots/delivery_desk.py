@@ -69,10 +69,12 @@ class DeliveryDesk:
         self._filter = ClaimFilter(worker, knows=self._mailboxes.knows)
         self._peers: int | None = None
         """Other workers that could do the same work; None until a leader has said so."""
-        self._queue = ClaimQueue(tick_s=settings.tick_s)
+        self._queue = ClaimQueue(tick_s=settings.tick_s, renumber=self._renumber)
         self._channels: dict[int, FrameChannel] = {}
         self._by_receipt: dict[str, ClaimedWork] = {}
         self._numbers = 0
+        self._unanswered: dict[tuple[int, int], int] = {}
+        """By seat and number, the entries of what was taken back from a slot that has not answered the hand-over."""
         self._exchange = EngineExchange(
             self,
             engine.consumer(msgspec.Raw, msgspec.Raw),
@@ -106,6 +108,8 @@ class DeliveryDesk:
         with self._lock:
             self._channels.pop(seat, None)
             had = self._queue.remove_seat(seat)
+            for place in [place for place in self._unanswered if place[0] == seat]:
+                self._page.free(self._unanswered.pop(place))
             ran = [claim for claim in had if claim.held.message.receipt_handle in settled]
             for claim in ran:
                 self.settled(claim)
@@ -125,6 +129,7 @@ class DeliveryDesk:
             if isinstance(frame, WorkFinished):
                 self._finished(seat, frame)
             elif isinstance(frame, WorkDeclined):
+                self._page.free(self._unanswered.pop((seat, frame.number), -1))
                 claim = self._queue.declined(frame.number, seat)
                 self._end_cancelled([claim] if claim is not None else [])
             elif isinstance(frame, SlotRequest):
@@ -234,18 +239,35 @@ class DeliveryDesk:
             self._mailboxes.pause(message.mailbox, now + self._filter.pause_s * (0.5 + self._random.random()))
             self._calls.give_back(HeldWork(message, head, lane, -1))
             return None
-        self._numbers += 1
-        entry = self._page.name(self._numbers, NamedClaim(message.mailbox, head.workflow[:200], message.ticket))
         claim = ClaimedWork(
-            self._numbers,
+            0,
             (head.workflow, head.version or ""),
             now,
             message.lease_until,
-            HeldWork(message, head, lane, entry),
-            withdrawable=entry >= 0,
+            HeldWork(message, head, lane, -1),
         )
+        self._name(claim)
         self._by_receipt[message.receipt_handle] = claim
         return claim
+
+    def _name(self, claim: ClaimedWork) -> None:
+        """Gives a claim a number, and names it in a free entry of the page."""
+        message, head = claim.held.message, claim.held.head
+        self._numbers += 1
+        claim.number = self._numbers
+        named = NamedClaim(message.mailbox, head.workflow[:200], message.ticket)
+        claim.held.entry = self._page.name(claim.number, named)
+        claim.withdrawable = claim.held.entry >= 0
+
+    def _renumber(self, claim: ClaimedWork, answered: bool) -> None:
+        """Under its old number a slot would decline it again and again: the mark stays for the slot that may still read the hand-over."""
+        number, entry = claim.number, claim.held.entry
+        self._name(claim)
+        if answered or claim.seat is None or entry < 0:
+            self._page.free(entry)
+        else:
+            self._page.clear(entry)
+            self._unanswered[claim.seat, number] = entry
 
     def _go_on(self, *, other_demand: bool = False) -> None:
         self._hand_over()
@@ -267,8 +289,9 @@ class DeliveryDesk:
 
     def _finished(self, seat: int, frame: WorkFinished) -> None:
         claim = self._queue.finished(frame.number, seat, frame.seconds, self._clock.monotonic())
-        if claim is None:
-            return  # it was taken back, and is in other hands
+        if claim is None:  # it was taken back, and is in other hands
+            self._page.free(self._unanswered.pop((seat, frame.number), -1))
+            return
         if frame.ok and not frame.log and claim.held.calls is None and len(frame.result) <= MAX_MESSAGE_RESULT_BYTES:
             self._exchange.settle(claim, frame.result)
         else:
