@@ -170,6 +170,8 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """The seconds of all pauses that are over. They move the deadline."""
     steered: int = 0
     """The number of the last order of the gate about pause and time that was obeyed."""
+    stuck_chosen: bool = False
+    """True when the submission itself set `stuck_threshold`: then it stands as it is, whatever stall a worker has."""
 
 
 class WorkflowRecord(msgspec.Struct, kw_only=True):

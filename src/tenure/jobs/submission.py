@@ -37,6 +37,7 @@ from tenure.jobs.model import (
     JobInfo,
     JobSubmission,
     TimeoutTrackingState,
+    Tombstone,
     WorkflowSpec,
     wall,
 )
@@ -77,6 +78,8 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
     had sent it, must use the same mailbox, also when the catalogue came into force in between."""
     taken: dict[str, HandedResult] = msgspec.field(default_factory=dict)
     """The results of workflows that completed in the job which this one repeats: they are not run again."""
+    stuck_chosen: bool = False
+    """True when the stuck threshold was asked for, and not derived. An earlier release compared the two, so one that was asked for and equal was taken for derived."""
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -246,12 +249,19 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         origins=origins,
         by_workflow=in_force(book),
         taken=command.taken,
+        stuck_chosen=submission.stuck_threshold is not None,
     )
     events: list[Event] = [*_replaced(book, same.replaced, command, now), submitted]
     # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
     if (stone := book.state.tombstones.get(job_id)) is None:
         return Decision(events, Outcome.ACCEPTED, Rule.ASKED, "", job_id)
-    ended = JobEnded(
+    return Decision(
+        [*events, _ended_before(stone, job_id, now)], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id
+    )
+
+
+def _ended_before(stone: Tombstone, job_id: str, now: float) -> JobEnded:
+    return JobEnded(
         at=now,
         by=stone.by,
         rule=Rule.TOMBSTONE,
@@ -261,7 +271,6 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         gate_epoch=stone.gate_epoch,
         evidence={"decided_at": stone.at},
     )
-    return Decision([*events, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
 
 
 def _replaced(book: JobBook, job_id: str, command: SubmitJob, now: float) -> list[JobEnded]:
@@ -317,7 +326,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
             spec.name: first_record(spec, event.taken, event.at, by_workflow=event.by_workflow)
             for spec in submission.workflows
         },
-        timeout_tracking=start_tracking(submission, begins),
+        timeout_tracking=start_tracking(submission, begins, stuck_chosen=event.stuck_chosen),
         digest=event.digest,
         origins=event.origins,
         waiting_workflows=len(submission.workflows) - len(event.taken),
@@ -337,7 +346,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
             move(book, info, workflow, WorkflowState.PENDING)
 
 
-def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingState:
+def start_tracking(submission: JobSubmission, begins: float, *, stuck_chosen: bool) -> TimeoutTrackingState:
     """Returns the tracking of a new job. `gate_addr` alone chooses the strategy, with no configuration (document 002, part 1)."""
     gate = submission.gate_addr
     return TimeoutTrackingState(
@@ -349,6 +358,7 @@ def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingS
         stuck_threshold=submission.stuck_threshold or STUCK_THRESHOLD_S,
         timeout_fence_token=1,
         gate_epoch=submission.gate_epoch,
+        stuck_chosen=stuck_chosen,
     )
 
 

@@ -164,6 +164,19 @@ def test_a_retry_is_a_new_job_that_names_the_old_one_once_however_often_it_is_as
     run(story)
 
 
+@pytest.mark.parametrize("asked", [None, 120.0])
+def test_a_retry_keeps_a_stuck_threshold_that_was_asked_for_and_derives_any_other_anew(asked: float | None) -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        await ask(manager, Submit(submission=submission("j", stuck_threshold=asked)))
+        await ask(manager, Cancel(job_id="j"))
+        await ask(manager, RetryJob(job_id="j"))
+        tracking = manager.ledger.book.job("j~2").timeout_tracking
+        assert (tracking.stuck_threshold, tracking.stuck_chosen) == (120.0, asked is not None)
+
+    run(story)
+
+
 def test_a_job_that_left_memory_can_still_be_retried_and_asked_for() -> None:
     async def story(group: ManagerGroup) -> None:
         manager, _ = group.open("m-1", archive_after=1.0)

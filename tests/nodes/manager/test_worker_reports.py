@@ -248,7 +248,9 @@ def test_a_job_is_stuck_when_its_steps_stand_still_and_not_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "explicit", "ended"), [(None, False, False), (130.0, False, True), (None, True, True)]
+    ("threshold", "explicit", "ended"),
+    # 120 s is also what would be derived: it was asked for, so it stands.
+    [(None, False, False), (130.0, False, True), (120.0, False, True), (None, True, True)],
 )
 def test_a_threshold_that_was_derived_gives_way_to_the_workflows_own_stall_and_an_explicit_one_does_not(
     threshold: float | None, explicit: bool, ended: bool

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from tenure import bounds as b
 from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, NearDeadline, WorkerReport
 from tenure.health.extension import Denial, HealthcheckExtensionResponse
 from tenure.jobs import JobBook
 from tenure.jobs.deadlines import deadline, ends_at, near_s
 from tenure.jobs.extensions import ExtendJob, ExtensionGranted, near_since
-from tenure.jobs.model import JobInfo
+from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.submission import derived_stuck
 from tenure.nodes.fleet.fleet import Fleet, asked_with
@@ -70,9 +72,18 @@ def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:
     return max(0.0, 2 * one.stall_s - info.timeout_tracking.stuck_threshold)
 
 
+def as_asked(info: JobInfo, book: JobBook) -> JobSubmission:
+    """Returns the submission of a job for another one like it: a stuck threshold that was derived is left out, to be derived again."""
+    submission = info.job.submission
+    if chosen_stuck_s(info, book) is not None:
+        return submission
+    return msgspec.structs.replace(submission, stuck_threshold=None)
+
+
 def chosen_stuck_s(info: JobInfo, book: JobBook) -> float | None:
     """Returns the stuck threshold that the submission or an operator asked for; None for one that was derived."""
     threshold = info.timeout_tracking.stuck_threshold
-    if book.settings.stuck_is_explicit:
+    if info.timeout_tracking.stuck_chosen or book.settings.stuck_is_explicit:
         return threshold
+    # An earlier release did not record it: there, one that differs from what we would derive was asked for.
     return None if threshold == derived_stuck(info.job.submission, book.settings) else threshold

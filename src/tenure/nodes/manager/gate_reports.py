@@ -33,6 +33,9 @@ ANSWER_S = 5.0
 """The seconds that one gate may take for one answer: made for wide-area latency."""
 AGAIN_FIRST_S = 1.0
 """A report is sent again after 1, 2, 4, … seconds while no gate answers, or acknowledges an end; at least once in each report interval."""
+QUICK_TRIES = 15
+"""The pauses grow only after so many reports that no gate heard. An election takes about 12 s: pauses that grow from the first one on outlast it, and grants and timeouts
+that wait for the end of such a pause let a job end seconds after its time (decision 0300)."""
 REPORTING = "reporting it to its gate"
 
 
@@ -103,7 +106,7 @@ class GateReporter:
             if not self._unheard:
                 self._log.warning(f"no gate hears our reports, which stay owed: {error.fact}")
             self._unheard += 1
-            await self._clock.async_sleep(resend_s(self._unheard, self._ledger.book))
+            await self._clock.async_sleep(resend_s(max(1, self._unheard - QUICK_TRIES), self._ledger.book))
             for job_id in jobs:
                 self.put(job_id)
             return

@@ -38,6 +38,7 @@ from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
+from tenure.nodes.manager.earned_time import as_asked
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.log_pages import cut, log_page
@@ -198,7 +199,8 @@ class ManagerJobHandlers(JobHandlers):
         return "".join(f"\n{name} is {UNPROVEN}.\n" for name, one in said if one is not None and one.unproven)
 
     async def repeatable(self, job_id: str) -> Repeatable | Reply:
-        return await self._look_at(job_id, lambda info: Repeatable(info.job.submission, info.state.terminal))
+        book = self._manager.ledger.book
+        return await self._look_at(job_id, lambda info: Repeatable(as_asked(info, book), info.state.terminal))
 
     async def _look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
         """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""
