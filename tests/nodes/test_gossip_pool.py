@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,11 +23,13 @@ from tenure.errors import ConfigurationError, EngineUnavailableError
 from tenure.gossip import Keyring, format_address, format_key
 from tenure.gossip.encodings import pack
 from tenure.gossip.sealing import PacketCodec
-from tenure.health.node_states import NodeType
+from tenure.health.node_states import HealthPiggyback, NodeType
 from tenure.health.overload import OverloadState
 from tenure.logs import NodeLog, log_to
 from tenure.nodes.gossip_pool import MANAGERS, NODES, EngineSeeds, Pool, PoolSettings, file_keyring, gossip_name, pooled
+from tenure.nodes.manager.manager_health import WorkFlow
 from tenure.nodes.manager.operator_handlers import Presence
+from tenure.nodes.manager.serving import tell_pool
 from tenure.randomness import secret_bytes
 
 CLOCK = SystemClock()
@@ -76,6 +79,67 @@ def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_lef
             assert leader.word("w-1") == ("w-1#2", False, None)
 
     asyncio.run(story())
+
+
+class TellsNobody:
+    """Stands for a gossip node: it keeps what it was told."""
+
+    health: HealthPiggyback | None = None
+
+    def set_tags(self, tags: Any) -> None: ...
+
+    def set_health(self, health: HealthPiggyback) -> None:
+        self.health = health
+
+
+def test_a_worker_tells_what_it_completed_and_what_could_be_expected_of_it() -> None:
+    """Document 001, `HealthPiggyback.throughput` and `expected_throughput`: neither is a constant."""
+    clock, node = ManualClock(), TellsNobody()
+    pool = Pool(node, "w-1", NodeType.WORKER, clock=clock)  # type: ignore[arg-type]
+    cast = Cast()
+    cast.begin(silent_s=1.0)
+    cast.begin(silent_s=1.0)
+    for second in range(180):
+        view = cast.view()._replace(completed=second // 10)  # two at work, and one completed each 10 s
+        pool.tell_slots(view, OverloadState.HEALTHY, cast.incarnation)
+        clock.advance(1)
+    assert node.health is not None
+    assert node.health.throughput in (2, 3)  # the interval slides in pieces
+    assert node.health.expected_throughput == 3
+    for _ in range(31):
+        pool.tell_slots(view, OverloadState.HEALTHY, cast.incarnation)
+        clock.advance(1)
+    assert (node.health.throughput, node.health.expected_throughput) == (0, 3)
+
+
+def test_a_manager_tells_its_load() -> None:
+    """Document 001, `HealthPiggyback.overload_state`: a manager whose event loop wakes late is not healthy."""
+
+    class Late(ManualClock):
+        late_s = 0.0
+
+        async def async_sleep(self, seconds: float) -> None:
+            self.advance(seconds + self.late_s)
+            if self.monotonic() > self.end:
+                raise asyncio.CancelledError
+
+    class Led:
+        closed, ledger = "", SimpleNamespace(seq=1)
+
+        def standings(self) -> tuple[()]:
+            return ()
+
+        def flow(self) -> WorkFlow:
+            return WorkFlow(0, 2, 3.0, 1)
+
+    clock, node = Late(), TellsNobody()
+    pool = Pool(node, "m-1", NodeType.MANAGER, clock=clock)  # type: ignore[arg-type]
+    for late_s, state in ((0.0, "healthy"), (3.0, "overloaded"), (0.0, "healthy")):
+        clock.late_s, clock.end = late_s, clock.monotonic() + 60
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(tell_pool(Led(), pool, clock))  # type: ignore[arg-type]
+        assert node.health is not None
+        assert (node.health.overload_state, node.health.throughput, node.health.expected_throughput) == (state, 2, 3)
 
 
 def test_seeds_that_do_not_answer_are_said_once_and_nothing_waits_for_them() -> None:

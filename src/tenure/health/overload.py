@@ -91,6 +91,8 @@ class OverloadAssessment(NamedTuple):
     reason: str
 
 
+ASSESS_EVERY_S: Final = 1.0
+"""The cadence at which nodes assess their load."""
 _FEWEST: Final = 3  # latencies that make a judgement: one slow request on a quiet node is no overload
 _MOST_SAMPLES: Final = 256  # between two assessments; the latest count
 

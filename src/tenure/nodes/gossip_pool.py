@@ -25,7 +25,7 @@ from tenure.gossip.net.transport import GossipTransport
 from tenure.gossip.settings import require_key
 from tenure.health.node_states import HealthPiggyback, NodeType, PoolWord
 from tenure.health.overload import OverloadState
-from tenure.health.window import INTERVAL_S, EventWindow
+from tenure.health.window import INTERVAL_S, CompletionRate, EventWindow
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView
@@ -126,6 +126,8 @@ class Pool:
         self.node, self._name, self._kind, self._clock = node, name, kind, clock
         self._completions = EventWindow(INTERVAL_S, history=0)
         self._completed = 0
+        # The pool is told what this worker completed in the intervals before. Only a leader compares it with its peers (decision 0061).
+        self._rate, self._assigned, self._looked_at = CompletionRate(INTERVAL_S), 0, clock.monotonic()
         self._said: HealthPiggyback | None = None
         self._incarnation = ""
 
@@ -147,9 +149,11 @@ class Pool:
         if incarnation != self._incarnation:
             self._incarnation, self._completed = incarnation, 0
             self.node.set_tags(tags_of(self._kind, self._name, incarnation))
-        if view.completed > self._completed:
-            self._completions.record(now, view.completed - self._completed)
-            self._completed = view.completed
+        completed, self._completed = max(0, view.completed - self._completed), max(self._completed, view.completed)
+        if completed:
+            self._completions.record(now, completed)
+        self._rate.observe(now, assigned=self._assigned, over_s=now - self._looked_at, completions=completed)
+        self._assigned, self._looked_at = len(view.attempts), now
         # Allowed silence is no progress, and a declared one is told as no silence at all.
         advancing = sum(
             one.silent_s < INTERVAL_S and one.allowed_silence_s <= max(one.stall_s, 0.0) for one in view.attempts
@@ -161,7 +165,7 @@ class Pool:
                 view.accepting,
                 view.free,
                 int(self._completions.last_interval(now)),
-                0,
+                round(self._rate.expected(now) * len(view.attempts)),
                 overload,
                 waiting=len(view.attempts),
                 advancing=advancing,
@@ -169,10 +173,18 @@ class Pool:
         )
 
     def tell_fleet(
-        self, *, accepting: bool, free: int, dispatched: int, expected: float, running: int, workers: int
+        self,
+        *,
+        accepting: bool,
+        free: int,
+        dispatched: int,
+        expected: float,
+        running: int,
+        workers: int,
+        overload: OverloadState,
     ) -> None:
-        """Tells the pool the health of a manager: if it accepts jobs, and, where it leads, the free slots of its workers and the attempts that it
-        dispatched in the last interval, beside those that it could have."""
+        """Tells the pool the health of a manager: if it accepts jobs, its load, and, where it leads, the free slots of its workers and the attempts
+        that it dispatched in the last interval, beside those that it could have."""
         self.tell(
             HealthPiggyback(
                 self._name[:100],
@@ -181,7 +193,7 @@ class Pool:
                 free,
                 dispatched,
                 round(expected),
-                OverloadState.HEALTHY,
+                overload,
                 waiting=running,
                 advancing=workers,
             )

@@ -17,6 +17,7 @@ from tenure.control.messages.jobs import LeaderView, address_of
 from tenure.control.messages.nodes import GateNode
 from tenure.health.node_states import GateHealthState
 from tenure.health.overload import (
+    ASSESS_EVERY_S,
     HybridOverloadDetector,
     OverloadAssessment,
     OverloadConfig,
@@ -38,9 +39,6 @@ from tenure.nodes.job_views import WorkflowCounts
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
-
-
-ASSESS_EVERY_S = 1.0
 
 
 def memory_percent() -> float:

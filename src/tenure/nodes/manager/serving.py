@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
+from tenure import machine
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
@@ -27,6 +28,7 @@ from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError
 from tenure.gossip.settings import format_address
 from tenure.health.node_states import NodeType
+from tenure.health.overload import ASSESS_EVERY_S, HybridOverloadDetector
 from tenure.jobs import JobBook
 from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
 from tenure.jobs.attempts import Dispatched, WorkflowStarted
@@ -268,7 +270,7 @@ async def serve(
             gossip=format_address(pool.node.address) if pool is not None else "",
         )
         loops = {"manager": manager.run, "presence": presence.run, "tokens": process.tokens.run, **hooks.loops()}
-        loops |= {"pool": partial(_tell_pool, manager, pool, clock)} if pool is not None else {}
+        loops |= {"pool": partial(tell_pool, manager, pool, clock)} if pool is not None else {}
         life = partial(manager.leadership.keeper.keep_all, loops)
         await process.run(answering(manager, Following(manager, process.caller)), life, stop, on_ready)
 
@@ -290,7 +292,9 @@ def answering(manager: Manager, follow: Following | None = None) -> AnsweringNod
     )
 
 
-async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
+async def tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
+    """Tells the pool the health of a manager, every `TELL_EVERY_S`. Its load is the lateness of its event loop, and the memory of its machine."""
+    load = HybridOverloadDetector()
     while True:
         workers, flow = manager.standings(), manager.flow()
         pool.tell_fleet(
@@ -300,8 +304,13 @@ async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
             expected=flow.expected,
             running=sum(one.running for one in workers),
             workers=len(workers),
+            overload=load.state,
         )
-        await clock.async_sleep(TELL_EVERY_S)
+        for _ in range(round(TELL_EVERY_S / ASSESS_EVERY_S)):
+            asked = clock.monotonic()
+            await clock.async_sleep(ASSESS_EVERY_S)
+            load.record_latency(1_000 * max(0.0, clock.monotonic() - asked - ASSESS_EVERY_S))
+            load.assess(memory_percent=machine.here.memory_percent())
 
 
 class Following:
