@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import pytest
@@ -142,6 +143,17 @@ def test_the_messages_take_the_documents_fields_in_their_order() -> None:
     response = HealthcheckExtensionResponse(False, 0.0, 1_700_000_030.0, 0, "Maximum extensions (5) exceeded")
     assert response.denial_reason == "Maximum extensions (5) exceeded"
     assert HealthcheckExtensionResponse(True, 30.0, 1_700_000_060.0, 4).denial_reason is None
+
+
+def test_a_request_must_include_reason_estimate_and_progress() -> None:
+    required = [field.name for field in dataclasses.fields(HealthcheckExtensionRequest) if required_field(field)]
+    assert required == ["worker_id", "reason", "current_progress", "estimated_completion", "active_workflow_count"]
+    answered = [field.name for field in dataclasses.fields(HealthcheckExtensionResponse) if required_field(field)]
+    assert answered == ["granted", "extension_seconds", "new_deadline", "remaining_extensions"]
+
+
+def required_field(field: dataclasses.Field[object]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 # The complete protocol flow

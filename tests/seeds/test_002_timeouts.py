@@ -22,6 +22,7 @@ from tenure.jobs import (
     TimeoutTrackingState,
 )
 from tenure.jobs.model import GateJobTrackingInfo
+from tenure.jobs.states import JobState, StrategyType, TimeoutReason
 from tenure.jobs.timeout import strategy_for
 from tenure.nodes.term_leader import TEND_AT_LEAST_S
 
@@ -294,6 +295,12 @@ def test_messages_begin_with_the_documents_fields(message: type[msgspec.Struct],
     assert [field.name for field in msgspec.structs.fields(message)][: len(wanted)] == wanted
     required = [field.name for field in msgspec.structs.fields(message) if field.required]
     assert set(required) <= set(wanted)
+
+
+def test_reasons_statuses_and_kinds_are_the_documents_strings() -> None:
+    assert set(TimeoutReason) == {"timeout", "stuck"}
+    assert set(StrategyType) == {"local_authority", "gate_coordinated"}
+    assert {"running", "completed", "timed_out"} <= set(JobState)
 
 
 def test_a_leader_transfer_is_a_message_too() -> None:

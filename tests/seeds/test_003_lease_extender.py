@@ -9,12 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from prometheus_client import REGISTRY
 
 from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
+from tenure.beat.lease import ExtensionOutcome
 from tenure.clock import ManualClock
 from tenure.testing import FakeMailbox, create_test_message
+from tenure.work.slots.attempt_supervision import note_renewal
 
 # Testing > Unit tests
 
@@ -159,6 +164,7 @@ def test_elapsed_is_the_time_since_the_last_beat() -> None:
 # Error handling, observability
 
 LOGGER = "tenure.beat.lease"  # the document's is weakincentives.runtime.main_loop
+SLOTS_LOGGER = "tenure.work.slots.attempt_supervision"
 
 
 def test_an_extension_is_a_debug_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,6 +198,27 @@ def test_transient_errors_log_an_exception_and_skip_this_extension(caplog: pytes
     assert (record.levelno, record.getMessage()) == (logging.ERROR, f"Lease extension failed for message {msg.id}")
     assert record.exc_info is not None
     assert msg.extend_visibility_calls == 2
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level", "line"),
+    [
+        ("granted", logging.DEBUG, "Extended visibility for message abc-123 by 300 seconds"),
+        ("expired", logging.WARNING, "Lease extension failed for message abc-123: receipt handle expired"),
+        ("failed", logging.WARNING, "Lease extension failed for message abc-123, and is tried again"),
+    ],
+)
+def test_renewals_of_a_slot_are_told_and_counted_as_those_of_a_loop(
+    outcome: str, level: int, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A supervisor renews for its slots."""
+    occupant = SimpleNamespace(workflow="documents_lines", ticket=SimpleNamespace(id="abc-123"))
+    labels = {"kind": "documents_lines", "during": "", "outcome": outcome}
+    before = REGISTRY.get_sample_value("tenure_lease_extensions_total", labels) or 0
+    with caplog.at_level(logging.DEBUG, SLOTS_LOGGER):
+        note_renewal(cast(Any, occupant), ExtensionOutcome(outcome), 300)
+    assert caplog.record_tuples == [(SLOTS_LOGGER, level, line)]
+    assert REGISTRY.get_sample_value("tenure_lease_extensions_total", labels) == before + 1
 
 
 def test_the_original_callback_is_invoked_first_and_its_failure_does_not_stop_the_extension() -> None:

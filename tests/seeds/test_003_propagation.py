@@ -5,6 +5,7 @@ The manual clock stands where the document sleeps.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, fields
 from inspect import signature
 from typing import Any, cast
@@ -22,9 +23,11 @@ from tenure.agent import (
     Prompt,
     PromptResponse,
     ProviderAdapter,
+    Resources,
     Session,
     ToolContext,
     ToolResult,
+    VisibilityExpansionRequired,
     tool,
 )
 from tenure.agent.prompt import OutputT
@@ -198,6 +201,112 @@ def test_the_heartbeat_of_the_loop_reaches_the_adapter_and_the_tool(mailbox: Fak
     mailbox.send(MainLoopRequest(TestRequest()))
     loop.run(max_iterations=1)
     assert seen == [loop.heartbeat, loop.heartbeat]
+
+
+@dataclass(frozen=True)
+class ReadParams:
+    path: str
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    content: str
+
+
+@dataclass(frozen=True)
+class ExecParams:
+    command: str
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    output: str
+
+
+class Filesystem:
+    def read(self, path: str) -> str:
+        return f"contents of {path}"
+
+
+class PodmanContainer:
+    def exec_stream(self, command: str) -> Iterator[str]:
+        yield from (f"{command} says ", "hello")
+
+
+def filesystem_read_handler(params: ReadParams, *, context: ToolContext) -> ToolResult[ReadResult]:
+    """Read a file from the filesystem."""
+    # Beat before potentially slow I/O
+    context.beat()
+
+    content = context.resources.get(Filesystem).read(params.path)
+
+    return ToolResult.ok(ReadResult(content=content))
+
+
+def podman_exec_handler(params: ExecParams, *, context: ToolContext) -> ToolResult[ExecResult]:
+    """Execute a command in a container."""
+    container = context.resources.get(PodmanContainer)
+    output: list[str] = []  # the document leaves this line out
+
+    # Beat periodically during long-running command
+    for chunk in container.exec_stream(params.command):
+        context.beat()
+        output.append(chunk)
+
+    return ToolResult.ok(ExecResult(output="".join(output)))
+
+
+@pytest.mark.parametrize(
+    ("handler", "params", "output", "beats"),
+    [
+        (filesystem_read_handler, ReadParams("a.txt"), ReadResult("contents of a.txt"), 1),
+        (podman_exec_handler, ExecParams("ls"), ExecResult("ls says hello"), 2),
+    ],
+)
+def test_the_documents_tool_handlers_run_as_printed(handler: Any, params: Any, output: object, beats: int) -> None:
+    heartbeat = Heartbeat()
+    resources = Resources({Filesystem: Filesystem(), PodmanContainer: PodmanContainer()})
+    context = ToolContext(mock_prompt, mock_session, heartbeat=heartbeat, resources=resources)
+    result = handler(params, context=context)
+    assert (result.success, result.value, heartbeat.count) == (True, output, beats)
+
+
+def test_run_has_the_lease_of_this_document_where_no_group_gives_it_another() -> None:
+    """Document 003 has 300 s as the default of `MainLoop.run()`; document 004's 1800 s are the group's."""
+    parameters = signature(MainLoop.run).parameters
+    assert (parameters["visibility_timeout"].default, parameters["wait_time_seconds"].default) == (300, 30)
+    assert LeaseExtenderConfig().extension == 300
+
+
+class AsksToSeeMore(DocumentsAdapter[OutputT]):
+    def __init__(self) -> None:
+        self.seen: list[frozenset[str]] = []
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        heartbeat: Heartbeat | None = None,
+    ) -> PromptResponse[OutputT]:
+        self.seen.append(frozenset(session.expanded))
+        if len(self.seen) == 1:
+            raise VisibilityExpansionRequired(("rules",), "it has to know them")
+        return super().evaluate(prompt, session=session, budget_tracker=budget_tracker, heartbeat=heartbeat)
+
+
+def test_a_wish_to_see_more_of_the_prompt_is_met_by_another_evaluation_and_finalize_comes_once() -> None:
+    finalized: list[str] = []
+
+    class Loop(ToolHeavyLoop):
+        def finalize(self, prompt: Prompt[str], session: Session) -> None:
+            finalized.append(prompt.name)
+
+    adapter = AsksToSeeMore[str]()
+    response, _ = Loop(adapter=adapter, requests=FakeMailbox(), clock=clock).execute(TestRequest())
+    assert (response.output, adapter.seen, finalized) == ("answered", [frozenset(), frozenset({"rules"})], ["heavy"])
 
 
 # MainLoop._handle_message: a result, an error as a result, and the extender detached in both

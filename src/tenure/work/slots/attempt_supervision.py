@@ -251,7 +251,7 @@ class AttemptSupervision:
                 return  # it has ended, and was settled meanwhile
             if self._watched.get(index) is watched:
                 self.cancel(index, CancelCode.LEASE_LOST, watched.lost_because, serial=now.serial)
-        _note_renewal(watched.watch.occupant, extension, lease_s)
+        note_renewal(watched.watch.occupant, extension, lease_s)
 
     # The dead.
 
@@ -328,7 +328,7 @@ class AttemptSupervision:
         self._engine_threads.submit(guarded)
 
 
-def _note_renewal(occupant: Occupant, outcome: ExtensionOutcome, lease_s: float) -> None:
+def note_renewal(occupant: Occupant, outcome: ExtensionOutcome, lease_s: float) -> None:
     """Counts and logs a renewal as document 003 has it for loops; the kind of work is the workflow."""
     LeaseMetrics(occupant.workflow).count(outcome)
     if outcome is ExtensionOutcome.GRANTED:
