@@ -11,6 +11,7 @@ from tenure.jobs import Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ForgetOld
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.submission import SubmitJob
+from tenure.jobs.unique_jobs import RETRY_OF
 
 
 def test_a_job_without_workflows_is_refused() -> None:
@@ -209,3 +210,11 @@ def test_memory_of_ids_is_bounded_and_says_when_it_forgot_early() -> None:
     assert list(desk.book.state.archive) == ["j2", "j3", "j4"]
     assert desk.book.state.forgotten_early == 2
     assert set(desk.book.keys) == {"key of j2", "key of j3", "key of j4"}
+
+
+def test_a_retry_that_an_earlier_release_took_with_its_derived_threshold_is_the_same_job_after_the_upgrade() -> None:
+    desk, labels = Desk(), {RETRY_OF: "j"}
+    desk.submit("j~2", spec(stall=100), stuck_threshold=200.0, labels=labels)
+    assert desk.submit("j~2", spec(stall=100), labels=labels).outcome is Outcome.ALREADY
+    with pytest.raises(SubmissionConflictError):
+        desk.submit("j~2", spec(stall=90), labels=labels)

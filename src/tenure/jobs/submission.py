@@ -47,7 +47,7 @@ from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESH
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission_digest import digest
 from tenure.jobs.timeout import strategy_type
-from tenure.jobs.unique_jobs import Duplicate, find_duplicate, unique_name
+from tenure.jobs.unique_jobs import RETRY_OF, Duplicate, find_duplicate, unique_name
 from tenure.values import HandedResult
 
 if TYPE_CHECKING:
@@ -314,7 +314,13 @@ def _same(known: str | None, submission: JobSubmission, contents: str) -> bool:
         return True
     # A program that submitted this under an earlier release, without a deadline, and now repeats it, means the same job.
     former = msgspec.structs.replace(submission, timeout_seconds=FORMER_TIMEOUT_S)
-    return wall(submission.timeout_seconds) == math.inf and known == digest(former)
+    if wall(submission.timeout_seconds) == math.inf and known == digest(former):
+        return True
+    if RETRY_OF not in submission.labels or submission.stuck_threshold is not None:
+        return False
+    # An earlier release gave the derived threshold of the old job to its retry.
+    derived = float(derived_stuck(submission, JobSettings()))
+    return known == digest(msgspec.structs.replace(submission, stuck_threshold=derived))
 
 
 def job_submitted(book: JobBook, event: JobSubmitted) -> None:

@@ -177,6 +177,18 @@ def test_a_retry_keeps_a_stuck_threshold_that_was_asked_for_and_derives_any_othe
     run(story)
 
 
+def test_a_job_whose_deadline_is_below_the_derived_stuck_threshold_can_be_retried() -> None:
+    """Its threshold was taken for one that somebody had asked for, and the ladder refused the retry."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        await ask(manager, Submit(submission=submission("j", timeout_seconds=60.0)))
+        await ask(manager, Cancel(job_id="j"))
+        assert (await ask(manager, RetryJob(job_id="j"))).job_id == "j~2"
+
+    run(story)
+
+
 def test_a_job_that_left_memory_can_still_be_retried_and_asked_for() -> None:
     async def story(group: ManagerGroup) -> None:
         manager, _ = group.open("m-1", archive_after=1.0)
