@@ -270,6 +270,7 @@ def test_a_paused_server_is_an_error_and_afterwards_all_goes_on(opened: Opened, 
             break
         except MailboxConnectionError:
             assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_threads_that_find_the_server_gone_share_its_attempts_to_connect(
