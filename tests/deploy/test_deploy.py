@@ -87,10 +87,15 @@ def test_the_autoscaler_scales_the_workers_by_a_metric_that_exists() -> None:
     [scaler] = [one for one in manifests() if one["kind"] == "ScaledObject"]
     names = [one["metadata"]["name"] for one in manifests() if one["kind"] == "Deployment"]
     assert scaler["spec"]["scaleTargetRef"]["name"] in names
-    [trigger] = scaler["spec"]["triggers"]
-    assert trigger["type"] == "prometheus"
-    assert queried(trigger["metadata"]["query"]) <= metrics()
-    assert int(trigger["metadata"]["threshold"]) == render_chart.values()["worker"]["slots"]
+    triggers = scaler["spec"]["triggers"]
+    assert {trigger["type"] for trigger in triggers} == {"prometheus"}
+    asked = {trigger["metadata"]["query"]: int(trigger["metadata"]["threshold"]) for trigger in triggers}
+    workers = render_chart.values()["worker"]
+    assert asked == {
+        "sum(tenure_work_left_seconds)": workers["secondsPerReplica"],
+        'sum(tenure_attempts_open{state="running"})': workers["slots"],
+    }
+    assert queried(" ".join(asked)) <= metrics()
 
 
 def test_no_pod_runs_as_root_or_may_write_to_its_image() -> None:

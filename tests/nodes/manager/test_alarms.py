@@ -82,6 +82,7 @@ def test_decisions_are_counted_and_the_state_is_shown() -> None:
         assert shown("tenure_manager_leads") == 1
         assert shown("tenure_jobs", {"state": "live"}) == 1
         assert shown("tenure_attempts_open", {"state": "queued"}) == 1
+        assert shown("tenure_work_left_seconds", {"queue": "default"}) == 60.0  # nobody knows it yet
         assert shown("tenure_workers", {"verdict": "route"}) == 1
         before = shown("tenure_lane_oldest_seconds", {"lane": "default.p0"})
         group.clock.advance(7.0)

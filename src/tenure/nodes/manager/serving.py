@@ -40,6 +40,7 @@ from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
 from tenure.jobs.settings import PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.work_left import work_left
 from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
 from tenure.nodes.fleet.member import HEALTHCHECK_S, FleetSettings, verdicts
@@ -159,8 +160,23 @@ class ManagerGauges(NodeGauges):
             ["lane"],
             {mailbox_name(*lane): oldest_s(book, lane, now) for lane in book.queued},
         )
+        yield gauges(
+            "tenure_work_left_seconds",
+            "Seconds of work that waits or runs, for one slot.",
+            ["queue"],
+            work_left(book, now, self._says_left),
+        )
         workers = verdicts(manager.standings(), book.state.drained)
         yield gauges("tenure_workers", "Workers by the leader's verdict.", ["verdict"], workers)
+
+    def _says_left(self, job_id: str, workflow: str) -> float | None:
+        """Returns what a running workflow has left by the pace of its own fraction, where it reports one."""
+        reports = self._manager.worker_reports
+        live = reports.live(job_id, workflow)
+        if live is None or live.fraction is None:
+            return None
+        eta = reports.progress.eta(job_id, workflow, live.fraction)
+        return eta.left_s if eta is not None else None
 
 
 class NodeMetrics(PortMetrics):
