@@ -16,7 +16,7 @@ from tenure.jobs.model import JobInfo, WorkflowRecord
 UNKNOWN_S = 60.0
 """Work of which too little has completed to say how long it takes counts as a minute, until it has lasted longer than that."""
 MOST_LOOKED_AT = 1_000
-"""Of the work that waits in one lane so many are looked at; their average stands for the rest, so that a scrape costs the same with a million jobs."""
+"""The estimate looks at so many items of a lane, and takes their average for the rest. So a scrape costs the same with a million jobs."""
 
 TimeLeft = Callable[[str, str], float | None]
 """Returns the seconds that a running workflow of a job says it has left; None when it says nothing."""
