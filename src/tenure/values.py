@@ -24,6 +24,8 @@ LIVE_TTL_S = 366 * 86_400.0
 MAX_SHOWN_BYTES = MAX_VALUE_BYTES
 """The bytes of stored results that one view of an ended job holds; that of a live one, which people look at again and again, has less. The others are asked
 for one by one."""
+PARENT = "tenure.parent"
+"""The label that names the job whose workflow submitted this one. A job with this label is cancelled when that job does not complete."""
 _ELSEWHERE = "tenure.elsewhere"
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from tests.jobs.desk import Desk, spec
 
+from tenure.jobs.alarms import waiting_long
 from tenure.jobs.book import JobBook
 from tenure.jobs.catalogue import RegisterWorkflows, offer_digest
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.waits import RecordSuspended, WakeSleeper, to_wake
+from tenure.jobs.waits import RecordSuspended, SendSignal, WakeSleeper, to_wake
 from tenure.served_workflow import ServedWorkflow
 from tenure.suspension import WaitsFor
 
@@ -83,3 +84,18 @@ def test_work_that_fits_no_version_wakes_with_the_next_offer_and_keeps_that_its_
     desk.do(WakeSleeper(job_id="j", workflow="w"))
     assert (workflow.state, workflow.woken_by_time) == (WorkflowState.PENDING, True)
     assert desk.book.waits.on_version == {}
+
+
+def test_work_that_waits_for_a_week_with_no_time_that_ends_it_raises_an_alarm() -> None:
+    desk = Desk()
+    offer(desk, "w1", version("1"))
+    desk.submit("j", spec())
+    desk.run()
+    suspend(desk, WaitsFor(step="event approved #1", event="approved"), version="1")
+    desk.at += 8 * 86_400
+    [alarm] = waiting_long(desk.book, desk.at)
+    assert "the first: 'w' of job j, for 8 days, waits for signal 'approved'" in alarm.reason
+    assert waiting_long(JobBook.restore(desk.book.snapshot()), desk.at) == [alarm]
+    desk.do(SendSignal(job_id="j", name="approved", signal_id="1"))
+    assert waiting_long(desk.book, desk.at) == []
+    assert desk.book.waits.untimed == {}

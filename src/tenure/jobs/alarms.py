@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from tenure.jobs import budget
@@ -14,6 +15,8 @@ from tenure.jobs.outbox import mailbox_name
 STRANDED_AFTER_S = 60.0
 PARKED_AFTER_S = 30.0
 PAUSED_LONG_S = 86_400.0
+WAITING_LONG_S = 7 * 86_400.0
+MOST_LOOKED_AT = 10_000
 MIB = 1 << 20
 
 
@@ -22,6 +25,8 @@ class AlarmKind(StrEnum):
 
     NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
     PARKED = "work_waits_for_a_worker"
+    WAITING = "suspended_for_long"
+    """Suspended work waits for a signal or a job for a week or longer. No clock of it runs, so nothing else would ever tell of it."""
     MISFIT = "suspended_work_fits_no_version"
     """Steps of suspended work were recorded by a version that nobody serves, and the later one does not fit them."""
     NO_LEADER = "no_leader"
@@ -141,6 +146,21 @@ def misfits(book: JobBook) -> list[Alarm]:
         remedy = "Start a worker with that version, or deploy one that fits; or run it again: tenure retry JOB"
         alarms.append(Alarm(AlarmKind.MISFIT, function, facts, remedy))
     return alarms
+
+
+def waiting_long(book: JobBook, now: float, after_s: float = WAITING_LONG_S) -> list[Alarm]:
+    """Returns an alarm when suspended work has waited for so long, with no time that ends it, that somebody may have forgotten it.
+
+    It looks at the first of very many: a book that was read back has them in the order of their jobs.
+    """
+    long = [(key, since) for key, since in islice(book.waits.untimed.items(), MOST_LOOKED_AT) if now - since > after_s]
+    if not long:
+        return []
+    (job_id, name), since = min(long, key=lambda one: one[1])
+    words = book.waits_for(book.jobs[job_id], book.jobs[job_id].workflows[name])
+    facts = f"{len(long):,} suspended for more than {after_s / 86_400:.0f} days; the first: {name!r} of job {job_id}, for {(now - since) / 86_400:.0f} days, waits for {words}"
+    remedy = "Send what it waits for (tenure why JOB says how), or cancel it; `timeout=` of the wait, or of the job, bounds it"
+    return [Alarm(AlarmKind.WAITING, "jobs", facts, remedy)]
 
 
 def forgotten_pauses(book: JobBook, now: float, after_s: float = PAUSED_LONG_S) -> list[Alarm]:

@@ -35,6 +35,7 @@ from tenure.jobs.states import (
     check_job_transition,
 )
 from tenure.jobs.unique_jobs import unique_name
+from tenure.values import PARENT
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -200,6 +201,12 @@ def results_expire_at(info: JobInfo) -> float:
     """Returns when the job's results expire. Infinity: they are kept as long as the job's record, or are gone."""
     ttl = info.job.submission.result_ttl
     return math.inf if ttl is None or info.results_expired else info.ended_at + ttl
+
+
+def has_live_parent(book: JobBook, info: JobInfo) -> bool:
+    """Returns True for a job that a workflow of another job submitted which has not ended."""
+    parent = book.jobs.get(info.job.submission.labels.get(PARENT, ""))
+    return parent is not None and not parent.state.terminal
 
 
 def expire_results(book: JobBook, command: ExpireResults, now: float, rules: Rules) -> Decision:

@@ -21,6 +21,8 @@ class WaitIndex:
         """Suspended workflows whose wait ends at a time."""
         self.on_job: dict[str, dict[Key, None]] = {}
         """Maps each job to the suspended workflows that wait for its end."""
+        self.untimed: dict[Key, float] = {}
+        """Maps suspended workflows that no time wakes to the time since which they wait, in the order in which they were suspended."""
         self.on_version: dict[str, dict[Key, None]] = {}
         """Maps each function to the suspended workflows of it that no version of now fits."""
 
@@ -29,6 +31,9 @@ class WaitIndex:
             return
         waits = workflow.state is WorkflowState.SUSPENDED
         self.sleeping.set(key, workflow.wakes_at if waits and workflow.wakes_at else math.inf)
+        self.untimed.pop(key, None)
+        if waits and not workflow.wakes_at:
+            self.untimed[key] = workflow.waits_since
         for job_id in workflow.waits.jobs if workflow.waits is not None else ():
             if waits:
                 self.on_job.setdefault(job_id, {})[key] = None

@@ -24,6 +24,7 @@ from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotE
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.served_workflow import KeyLimit, Unique
+from tenure.values import PARENT
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
 from tenure.work.submit_options import ALSO, OPTIONS, SubmitOptions, unique_of
@@ -209,8 +210,6 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     return dict(labels)
 
 
-PARENT = "tenure.parent"
-"""The label that names the job whose workflow submitted this one. A job with this label is cancelled when that job does not complete."""
 LOOK_EVERY_S = 1.0
 MOST_SILENT_S = 86_400.0
 

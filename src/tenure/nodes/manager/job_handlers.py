@@ -45,8 +45,8 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
+from tenure.values import PARENT
 from tenure.work.attempt_logs import log_key
-from tenure.work.job_submission import PARENT
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

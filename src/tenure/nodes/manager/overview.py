@@ -42,6 +42,7 @@ from tenure.jobs.alarms import (
     outgrown,
     stranded,
     unserved,
+    waiting_long,
 )
 from tenure.jobs.answer import quoted
 from tenure.jobs.attempts import WorkflowStarted
@@ -146,6 +147,7 @@ class Observer:
             *nearly_full(book),
             *unserved(book, node.time.now()),
             *misfits(book),
+            *waiting_long(book, node.time.now()),
             *waiting,
             *down(book, node.time.now()),
             *forgotten_pauses(book, node.time.now()),

@@ -67,10 +67,11 @@ class StoredValues:
         for _, key in large_results(info):
             await self._calls.run(self._results.delete, key)
 
-    async def archived(self, info: JobInfo, now: float) -> JobInfo:
+    async def archived(self, info: JobInfo, now: float, *, parent_lives: bool = False) -> JobInfo:
         """Returns the record to archive. Its stored results get the time that is left to them, so that the engine itself deletes them.
 
-        Where the submission limits the time of its results, those in the record move into the store, too.
+        Where the submission limits the time of its results, those in the record move into the store, too. A child's are kept for a parent that has
+        not ended, because it may ask for them months later (RULINGS 19).
         """
         left = results_expire_at(info) - now
         limited = 0 < left < float("inf")
@@ -80,7 +81,7 @@ class StoredValues:
             kept = await self._calls.run(self._results.get, key) if one.result_key else None
             if kept is None and (one.result_key or not limited):
                 continue
-            ttl = min(left, ENDED_TTL_S) if one.result_key else left
+            ttl = min(left, LIVE_TTL_S if parent_lives else ENDED_TTL_S) if one.result_key else left
             await self._calls.run(self._results.put, key, kept or _encode(one.result), ttl=max(ttl, 1.0))
             workflows[name] = msgspec.structs.replace(one, result=None, result_key=key)
         return msgspec.structs.replace(info, workflows=workflows)
