@@ -1,4 +1,4 @@
-"""The codec: managers, gates and engines see nothing of arguments, results and checkpoints; whoever holds a codec accepts nothing else."""
+"""The codec: managers, gates and engines see nothing of arguments, results, checkpoints, steps, waits and signals; whoever holds a codec accepts nothing else."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from examples.encrypted import AesGcmCodec, codec, diagnose
 from tenure import embedded, workflow
 from tenure.client.client import Client
 from tenure.client.job_messages import decoded, decoded_result
-from tenure.codec import KEY, is_sealed, opened_bytes, opened_value, sealed_bytes, sealed_value
+from tenure.codec import KEY, about_signal, is_sealed, opened_bytes, opened_value, sealed_bytes, sealed_value
 from tenure.control.messages.jobs import JobView, ResultView, WorkflowView
 from tenure.errors import CodecError, ConfigurationError, JobFailed
+from tenure.jobs.model import JobSubmission, Schedule, WorkflowSpec
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.testing.datacenter import TestDatacenter
 from tenure.work.registry import Registry
@@ -106,6 +107,61 @@ def test_arguments_results_checkpoints_and_children_travel_encoded() -> None:
         assert b"healthy" not in everything
 
 
+def remember(patient: str) -> str:
+    return f"{patient} was seen"
+
+
+@workflow(max_attempts=1)
+def consult(ctx: Any, patient: str) -> list[str]:
+    seen = ctx.step("see", remember, patient)
+    ctx.checkpoint({"patient": patient})
+    agreed = ctx.wait_event("agreed")
+    child = ctx.wait_job(ctx.submit(diagnose, patient=patient))
+    return [seen, agreed["doctor"], child["finding"], ctx.events[0].payload["doctor"]]
+
+
+def _written(folder: Path) -> bytes:
+    """Returns all that the files of an engine hold, with what was deleted since and not yet written over."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_steps_waits_and_signals_travel_encoded(tmp_path: Path) -> None:
+    with embedded(tmp_path, workflows=[diagnose, consult], codec=codec, slots=1, mode="threads") as tenure:
+        job = tenure.submit(consult, patient="Ada Lovelace")
+        job.signal("agreed", {"doctor": "Grace Hopper"})
+        assert job.wait(timeout=120) == ["Ada Lovelace was seen", "Grace Hopper", "healthy", "Grace Hopper"]
+        written = _written(tmp_path)
+    written += _written(tmp_path)
+    assert b"agreed" in written
+    for secret in (b"Lovelace", b"Hopper", b"healthy"):
+        assert secret not in written
+
+
+def test_a_signal_that_was_forged_or_sent_to_another_job_is_refused() -> None:
+    with TestDatacenter([diagnose, consult], codec=codec) as datacenter:
+        first, second = (datacenter.submit(consult, patient="Ada Lovelace") for _ in range(2))
+        datacenter._codec = None  # somebody without the codec
+        first.signal("agreed", {"doctor": "nobody"})
+        copied = sealed_value(codec, {"doctor": "Grace Hopper"}, about_signal(first.id, "agreed", "one"))
+        second.signal("agreed", copied, id="one")
+        datacenter.advance(minutes=1)
+        for job, said in ((first, "is not encoded"), (second, "the codec refuses the signal")):
+            assert said in job.status().workflows[0].error
+
+
+def test_the_arguments_of_a_schedule_travel_encoded() -> None:
+    with TestDatacenter([diagnose], codec=codec) as datacenter:
+        spec = WorkflowSpec(name="diagnose", arguments={"patient": "Ada Lovelace"})
+        job = JobSubmission(job_id="daily", workflows=(spec,), park=True)
+        datacenter.set_schedule(Schedule(name="daily", job=job, every_s=3_600))
+        datacenter.set_schedule(Schedule(name="daily", job=job, every_s=3_600))
+        run = datacenter.get(datacenter.trigger_schedule("daily"), diagnose)
+        datacenter.advance(minutes=5)
+        assert run.result() == {"of": "Ada Lovelace", "finding": "healthy"}
+        book = datacenter.manager.ledger.book
+        assert b"Lovelace" not in book.snapshot() + str(book.jobs).encode()
+
+
 def test_a_worker_without_the_codec_fails_the_job_with_the_remedy() -> None:
     with TestDatacenter([diagnose]) as datacenter:
         datacenter._codec = codec
@@ -122,10 +178,10 @@ def test_processes_find_the_codec_in_their_module_and_no_file_of_the_engine_has_
         with Client([tenure._host.address]) as stranger:
             assert is_sealed(stranger.job(job.id).workflows[0].result)
             assert is_sealed(stranger.result(job.id).result)
-    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"diagnose" in files
-    assert b"Lovelace" not in files
-    assert b"healthy" not in files
+    written = _written(tmp_path)
+    assert b"diagnose" in written
+    assert b"Lovelace" not in written
+    assert b"healthy" not in written
 
 
 def test_one_worker_has_one_codec_and_processes_must_find_it(tmp_path: Path) -> None:

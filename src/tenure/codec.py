@@ -1,4 +1,5 @@
-"""The hook with which people encrypt what managers never need to read: the arguments, results and checkpoints of their workflows.
+"""The hook with which people encrypt what managers never need to read: the arguments, results, checkpoints and steps of their workflows, and the
+payloads of signals.
 
 Clients and workers hold a codec; managers, gates and engines pass on what it made. A value that was encoded is the JSON object
 `{"tenure.codec": "BASE64"}`, a checkpoint is bytes with a mark before them. Whoever holds a codec accepts nothing that was not encoded: so a result that
@@ -22,7 +23,7 @@ _MARK = b"\x00tenure.codec\x00"
 class Codec(ABC):
     """Encodes and decodes bytes. One at the top level of a module that a worker serves is found there; clients get theirs as `codec=`.
 
-    `about` says what the bytes are, as `arguments encode`, `result JOB/WORKFLOW` or `checkpoint JOB/WORKFLOW`. Authenticate it, so that nobody can put one
+    `about` says what the bytes are, as `arguments encode`, `result JOB/WORKFLOW`, `checkpoint JOB/WORKFLOW`, `step JOB/WORKFLOW/KIND/NAME/KEY` or `signal JOB/NAME/ID`. Authenticate it, so that nobody can put one
     value in the place of another. The same bytes about the same thing must be encoded alike: a submission that is repeated under one id is compared with
     the first, and a checkpoint that is saved again is no progress.
     """
@@ -33,6 +34,11 @@ class Codec(ABC):
     @abstractmethod
     def decode(self, data: bytes, about: str) -> bytes:
         """Raises anything for bytes that it did not make, or that are about something else."""
+
+
+def about_signal(job_id: str, name: str, signal_id: str) -> str:
+    """Returns what the payload of a signal is about. The id is part of it, so that no payload counts for a second signal."""
+    return f"signal {job_id}/{name}/{signal_id}"
 
 
 def sealed(codec: Codec | None, data: bytes, about: str) -> bytes:

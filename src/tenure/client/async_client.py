@@ -22,7 +22,7 @@ from tenure.client.async_submissions import AsyncSubmissions
 from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result, too_large_results, with_result
 from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock, SystemClock
-from tenure.codec import Codec
+from tenure.codec import Codec, about_signal, sealed_value
 from tenure.control.async_caller import HttpCaller
 from tenure.control.failover import Ask, Directory
 from tenure.control.messages.events import EventPage, GetEvents
@@ -80,7 +80,7 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
     ) -> None:
         """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. A submission says itself where its job runs.
         `tls`: the authorities to trust and the certificate to show; without it, those that `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name.
-        `codec`: encodes arguments and decodes results, so that nodes and engines cannot read them; the workers need the same one."""
+        `codec`: encodes arguments and payloads of signals and decodes results, so that nodes and engines cannot read them; the workers need the same one."""
         self._codec = codec
         self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
         self.addresses, self.patience_s = [addresses] if isinstance(addresses, str) else list(addresses), patience_s
@@ -128,7 +128,9 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
 
     async def signal(self, job_id: str, name: str, payload: Any = None, *, id: str = "", by: str = "") -> Done:
         """Sends a signal to a job; a workflow of it gets it from `ctx.wait_event(name)`, also if it waits later. Give an `id` to send it once."""
-        request = SignalJob(job_id=job_id, name=name, signal_id=id or self._ids(), payload=payload, by=by)
+        signal_id = id or self._ids()
+        sealed = sealed_value(self._codec, payload, about_signal(job_id, name, signal_id))
+        request = SignalJob(job_id=job_id, name=name, signal_id=signal_id, payload=sealed, by=by)
         return await self._expect(Done, request)
 
     async def pause(self, job_id: str, reason: str, *, by: str = "") -> Done:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from tenure.client.job_messages import BulkDone
+from tenure.codec import Codec
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.control.messages.jobs import MAX_LISTED, Cancel, Done, JobList, JobRow, ListJobs, RetryJob
 from tenure.control.messages.nodes import (
@@ -50,6 +52,7 @@ from tenure.control.messages.workflows import ListWorkflows, WorkflowList
 from tenure.errors import ConfigurationError, NodeRefusedError
 from tenure.jobs.schedule_records import Schedule
 from tenure.randomness import IdSource
+from tenure.work.job_submission import with_codec
 
 ReplyT = TypeVar("ReplyT")
 
@@ -58,6 +61,7 @@ class AsyncOperatorCalls(ABC):
     """A base of the client. `_expect` sends a request and returns the reply of that kind."""
 
     _ids: IdSource
+    _codec: Codec | None
 
     @abstractmethod
     async def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT: ...
@@ -84,7 +88,8 @@ class AsyncOperatorCalls(ABC):
 
     async def set_schedule(self, schedule: Schedule, *, datacenter: str = "", by: str = "") -> Done:
         """Makes a schedule, or replaces the one of its name. The same again changes nothing."""
-        return await self._expect(Done, SetSchedule(schedule=schedule, datacenter=datacenter, by=by))
+        sealed = msgspec.structs.replace(schedule, job=with_codec(self._codec, schedule.job))
+        return await self._expect(Done, SetSchedule(schedule=sealed, datacenter=datacenter, by=by))
 
     async def drop_schedule(self, name: str, *, by: str = "") -> Done:
         """Ends a schedule; what runs goes on."""

@@ -159,11 +159,10 @@ class AttemptHandle:
 
     def record_step(self, step: StepId, result: bytes) -> None:
         """Records the result of a step. It is durable when this returns."""
-        self.record_plain_step(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
+        self._append(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
 
-    def record_plain_step(self, step: StepId, result: bytes) -> None:
-        """Records what no codec encoded: values that came from a manager as they are."""
-        data = self.step_log.recorded(step, result)
+    def _append(self, step: StepId, sealed: bytes) -> None:
+        data = self.step_log.recorded(step, sealed)
         self._call(partial(self.delivery.append_step, data))
         self.step_log.finished(data)
         self.show(binds=True)
@@ -176,7 +175,7 @@ class AttemptHandle:
         sealed = sealed_bytes(self.codec, self.saved, self._about_checkpoint) or b""
         step = StepId("checkpoint", "saved", f"{mark_of(self.saved)}")
         if not any(one.key == step.key for one in self.step_log.of(step.kind, step.name)[-1:]):
-            self.record_plain_step(step, sealed)
+            self._append(step, sealed)
 
     def take_up_checkpoint(self) -> None:
         """Takes the checkpoint of suspended work from its steps, where the engine has forgotten it."""

@@ -217,7 +217,7 @@ class BaseContext:
     @property
     def events(self) -> tuple[Signal, ...]:
         """The signals that the job had when this attempt was dispatched, oldest first."""
-        return self._handle.delivery.item.signals
+        return tuple(self._waits.opened(one) for one in self._handle.delivery.item.signals)
 
     @property
     def resume(self) -> Any:

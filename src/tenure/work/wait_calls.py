@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.codec import about_signal, opened_value
 from tenure.errors import JobFailed, LimitError, WaitTimeoutError, WorkError
-from tenure.suspension import MOST_JOBS, WaitsFor
-from tenure.work.step_log import StepId
+from tenure.suspension import MOST_JOBS, Signal, WaitsFor
+from tenure.work.step_log import StepId, StepRecord
 
 if TYPE_CHECKING:
     from tenure.work.base_context import BaseContext
@@ -95,9 +96,9 @@ class Waits:
         outcome = self._found(step)
         if outcome is None:
             signals = [one for one in self._handle.delivery.item.signals if one.name == step.name]
-            taken = sum(not self._decode(one.result).timed_out for one in self._recorded("event", step.name))
+            taken = sum(not self._decode(one).timed_out for one in self._handle.step_log.of("event", step.name))
             if len(signals) > taken:
-                outcome = WaitOutcome(value=signals[taken].payload)
+                outcome = WaitOutcome(value=self.opened(signals[taken]).payload)
             elif self._is_woken(step):
                 outcome = WaitOutcome(timed_out=True)
             else:
@@ -132,18 +133,21 @@ class Waits:
                 raise JobFailed(child.id, one.state, one.reason, one.why)
         return [child._decoded(one.value) for child, one in ended]
 
-    def _recorded(self, kind: str, name: str) -> list[Any]:
-        return self._handle.step_log.of(kind, name)
+    def opened(self, signal: Signal) -> Signal:
+        """Returns a signal with its payload as its sender gave it. Raises `CodecError` where this worker has a codec and the sender had none."""
+        about = about_signal(self._handle.occupant.job, signal.name, signal.id)
+        return msgspec.structs.replace(signal, payload=opened_value(self._handle.codec, signal.payload, about))
 
     def _found(self, step: StepId) -> WaitOutcome | None:
         record = self._handle.step_log.begin(step)
-        return None if record is None else self._decode(record.result)
+        return None if record is None else self._decode(record)
 
-    def _decode(self, result: bytes) -> WaitOutcome:
-        return msgspec.json.decode(result, type=WaitOutcome)
+    def _decode(self, record: StepRecord) -> WaitOutcome:
+        return msgspec.json.decode(self._handle.result_of(record), type=WaitOutcome)
 
     def _record(self, step: StepId, outcome: WaitOutcome) -> None:
-        self._handle.record_plain_step(step, msgspec.json.encode(outcome))
+        # With the codec, as every step: the outcome holds the payload of a signal, or what a child returned or failed of.
+        self._handle.record_step(step, msgspec.json.encode(outcome))
 
     def _is_woken(self, step: StepId) -> bool:
         """Returns True when the leader dispatched this work because the time of this very wait is over."""
