@@ -15,7 +15,8 @@ from tenure.client.job_messages import decoded, decoded_result
 from tenure.codec import KEY, about_signal, is_sealed, opened_bytes, opened_value, sealed_bytes, sealed_value
 from tenure.control.messages.jobs import JobView, ResultView, WorkflowView
 from tenure.errors import CodecError, ConfigurationError, JobFailed
-from tenure.jobs.model import JobSubmission, Schedule, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.testing.datacenter import TestDatacenter
 from tenure.work.registry import Registry

@@ -20,8 +20,8 @@ from tenure.work.slots.processes import StartedProcesses, descendants, is_alive,
 
 SOURCE = Path(machine.__file__).parent
 ASKS = ("/proc", "/sys/fs", "/dev/shm", "posix_fallocate", "prctl", "CDLL", "pidfd_open", "memfd_create")
-# Programs of their own, which start only where `confinement.py` found Linux.
-ALLOWED = {"machine.py", "agent/toolbox/command_guard.py", "agent/toolbox/confinement.py"}
+# A program of its own, which starts only where `confinement.py` found Linux.
+ALLOWED = {"machine.py", "agent/toolbox/command_guard.py"}
 
 
 def asked(path: Path) -> Iterator[str]:

@@ -58,6 +58,15 @@ class PortableMachine:
     def adopt_orphans(self) -> None:
         """Makes orphans below this process its children. Without it, a process that detaches itself from its slot outlives it."""
 
+    def hide_memory(self) -> None:
+        """Keeps other processes of this user from reading the memory and the environment of this one. Without it, they can.
+
+        It also means that this process leaves no core file, and that a debugger or profiler needs root. Its children are as they would be without it.
+        """
+
+    def hide_argument(self, secret: str) -> None:
+        """Writes over a secret of this process's command line, which every user of the machine can read. Without it, it stays there."""
+
     def started_now(self, boottime: float, wall: float) -> int:
         """Returns the value of `ProcessStat.started` for a process that starts now, at the latest."""
         return int(wall) * TICKS_A_SECOND  # `ps` knows whole seconds
@@ -144,6 +153,23 @@ class LinuxMachine(PortableMachine):
 
     def adopt_orphans(self) -> None:
         _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+    def hide_memory(self) -> None:
+        _prctl(4, 0)  # PR_SET_DUMPABLE; a program that is executed is dumpable again
+
+    def hide_argument(self, secret: str) -> None:
+        import ctypes
+
+        # Where the kernel reads /proc/PID/cmdline from: the bytes that this process was started with, on its own stack.
+        fields = _text("/proc/self/stat").rpartition(")")[2].split()
+        begin, end = (int(fields[45]), int(fields[46])) if len(fields) > 46 else (0, 0)
+        wanted = os.fsencode(secret)
+        if not wanted or not 0 < begin < end:
+            return
+        at = (line := ctypes.string_at(begin, end - begin)).find(wanted)
+        while at >= 0:
+            ctypes.memset(begin + at, ord("*"), len(wanted))
+            at = line.find(wanted, at + len(wanted))
 
     def started_now(self, boottime: float, wall: float) -> int:
         return int(boottime * TICKS_A_SECOND)

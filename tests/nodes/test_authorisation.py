@@ -187,7 +187,7 @@ def expected(operation: str, caller: Caller, whose: str, at_gate: bool) -> Expec
     within, labelled = WITHIN.get(operation), "labels" in caller.bounds
     refused = (
         within is None
-        or (within == "queues" and not caller.bounds.get("queues"))
+        or (within == "queues" and labelled)
         or (within == "queue" and (theirs or labelled))
         or (theirs and (within == "submission" or operation == "set_schedule"))
     )

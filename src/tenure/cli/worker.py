@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from tenure import __version__
+from tenure import __version__, machine
 from tenure.bound_checks import check
 from tenure.bounds import Priority, QueueName, as_name
 from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, stop_signals
@@ -45,6 +45,12 @@ class ProbePort(NamedTuple):
 
 def _probe_port(health_host: str, health_port: int | None) -> ProbePort | None:
     return None if health_port is None else ProbePort(health_host, health_port)
+
+
+def _hide_unless(context: click.Context, option: click.Parameter, debuggable: bool) -> None:
+    """Hides this process from its slots, which run as the same user: they get neither the engine's URL nor the token (0481)."""
+    if not debuggable and not context.resilient_parsing:
+        machine.here.hide_memory()
 
 
 def _slot_settings(
@@ -128,6 +134,13 @@ def _slot_settings(
         "--health-port", type=int, help="Serve /health/live, /health/ready and /metrics here; 0 for a free port."
     ),
     click.option("--health-host", default="127.0.0.1", show_default=True, help="Where; an orchestrator needs 0.0.0.0."),
+)
+@click.option(
+    "--debuggable",
+    is_flag=True,
+    expose_value=False,
+    callback=_hide_unless,
+    help="Let debuggers, profilers and core files of this user see this process. The code of workflows can then read its secrets, too.",
 )
 @log_format_option
 @gossip_options

@@ -177,9 +177,16 @@ def _why_not_there(operation: Operation, request: Request, datacenter: str, here
     return _denied(f"this token counts in the datacenter {datacenter!r} only", f"Ask there, or name it: {datacenter}")
 
 
+def _is_closed(operation: Operation, bounds: CallerBounds) -> bool:
+    """Returns True when a caller with these bounds is refused whatever it asks. A list of queues counts the jobs of all labels and names their keys."""
+    return bounds.scoped and (
+        operation.within is Within.NOBODY or (operation.within is Within.QUEUES and bool(bounds.labels))
+    )
+
+
 def _why_out_of_scope(operation: Operation, request: Request, bounds: CallerBounds) -> Problem | None:
     limits = ", ".join([*bounds.queues, *(f"{key}={value}" for key, value in bounds.labels.items())])
-    if operation.within is Within.NOBODY or (operation.within is Within.QUEUES and not bounds.queues):
+    if _is_closed(operation, bounds):
         return _denied(
             f"{operation.name!r} is not for tokens that are bound to queues or labels",
             f"This token is bound to {limits}: ask with one that is not",
@@ -235,7 +242,8 @@ def sign(request: RequestT, identity: CallerIdentity) -> RequestT:
 def _sign_submission(submission: JobSubmission, identity: CallerIdentity) -> JobSubmission:
     labels = {**submission.labels, **identity.bounds.labels}
     by = _signature(identity, submission.submitted_by)
-    return msgspec.structs.replace(submission, submitted_by=by, labels=labels)
+    among = identity.bounds.labels or submission.among
+    return msgspec.structs.replace(submission, submitted_by=by, labels=labels, among=among)
 
 
 def _signature(identity: CallerIdentity, given: str) -> str:
@@ -275,8 +283,5 @@ def who(identity: CallerIdentity, about: dict[str, str]) -> Me:
 
 def _open_to(identity: CallerIdentity, operations: Iterable[Operation]) -> Iterator[Operation]:
     for one in operations:
-        closed = identity.bounds.scoped and (
-            one.within is Within.NOBODY or (one.within is Within.QUEUES and not identity.bounds.queues)
-        )
-        if one.open_to(identity.roles) and not closed:
+        if one.open_to(identity.roles) and not _is_closed(one, identity.bounds):
             yield one

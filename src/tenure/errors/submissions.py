@@ -11,8 +11,10 @@ class SubmissionConflictError(JobError):
     remedy = "Send the same submission again to get the same job, or choose a new key"
 
     def __init__(self, field: str, value: str, job_id: str) -> None:
+        """`job_id` is empty where the caller may not learn which job has it."""
         self.field, self.value, self.job_id = field, value, job_id
-        super().__init__(f"{field} {value!r} belongs to job {job_id!r}, which was submitted with other contents")
+        other = f"job {job_id!r}, which was submitted with other contents" if job_id else "another job"
+        super().__init__(f"{field} {value!r} belongs to {other}")
 
 
 class DuplicateJobError(JobError):

@@ -86,6 +86,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     grace: b.Seconds | None = None
     """The first of the extensions that a job can earn past its deadline; each further one is half as long. None: 30 s. 0: it can earn none."""
     unique: Unique | None = None  # says which other jobs are the same as this one, and what then becomes of it
+    among: b.Labels = {}  # the labels that its caller is bound to: only a job with the same ones is the same as this one
 
     @property
     def grace_s(self) -> float:

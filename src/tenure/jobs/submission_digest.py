@@ -23,8 +23,8 @@ _EMPTIED: dict[str, Any] = {
 """The fields that may differ where the same job is submitted again. They stand in the digest with their defaults, as in the first release."""
 
 
-_LATER = ("park", "grace", "retry_of", "unique")
-"""The fields that came after the first release. `park` says nothing about the work; the others count where they are set."""
+_LATER = ("park", "grace", "retry_of", "unique", "among")
+"""The fields that came after the first release. `park` and `among` say nothing about the work; the others count where they are set."""
 
 
 def digest(submission: JobSubmission) -> str:

@@ -1,6 +1,7 @@
 """Unique jobs: which job an equal submission finds, and what then becomes of either.
 
-A job is equal to another when both have the same queue, functions and arguments, or the same queue and key. The job that was accepted last counts,
+A job is equal to another when both have the same queue, functions and arguments, or the same queue and key; and, where their callers are bound to
+labels, the same of those. The job that was accepted last counts,
 for as long as the new submission says, unless it failed, timed out or was cancelled: then the work was not done.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -64,8 +65,10 @@ def unique_name(submission: JobSubmission) -> str:
     unique = submission.unique
     if unique is None or submission.gate_addr is not None:
         return ""  # the same job of a gate runs in several datacenters
-    same = unique.key or [(one.called, one.version, one.arguments) for one in submission.workflows]
-    return hashlib.blake2b(_encode((submission.queue, same)), digest_size=16).hexdigest()
+    same: Any = unique.key or [(one.called, one.version, one.arguments) for one in submission.workflows]
+    # A caller that is bound to labels must neither learn of jobs of others nor replace them, and they share its queue.
+    own = (submission.among,) if submission.among else ()
+    return hashlib.blake2b(_encode((submission.queue, same, *own)), digest_size=16).hexdigest()
 
 
 def find_duplicate(book: JobBook, submission: JobSubmission, now: float) -> Duplicate:

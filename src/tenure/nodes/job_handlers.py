@@ -47,12 +47,12 @@ from tenure.control.messages.steering import (
 )
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.problems import problem
-from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import (
     ConfigurationError,
     DeposedError,
     EngineCorruptError,
     NodeUnavailableError,
+    SubmissionConflictError,
     TenureError,
     UnknownJobError,
 )
@@ -60,6 +60,7 @@ from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import RETRY_OF
+from tenure.nodes.held_requests import Held
 from tenure.nodes.subject_quotas import SubjectQuotas
 from tenure.values import is_elsewhere
 
@@ -213,8 +214,18 @@ class JobHandlers(ABC):
             for one, outcome in zip_longest(taken, outcomes):
                 accepted = isinstance(outcome, (Decision, GateDecision)) and outcome.outcome is not Outcome.REFUSED
                 self._quotas.settle(one, accepted=accepted)
-        made = iter(outcomes)
+        made = iter([await self._unnamed(one, within) for one in outcomes])
         return [refused.get(one.job_id) or next(made) for one in submissions]
+
+    async def _unnamed(
+        self, outcome: Decision | GateDecision | TenureError, within: Scope
+    ) -> Decision | GateDecision | TenureError:
+        """Returns the outcome of a submission. The refusal of a key that a job of others has names that job to nobody who may not see it."""
+        if not isinstance(outcome, SubmissionConflictError) or not within.scoped:
+            return outcome
+        if await self._out_of_bounds(outcome.job_id, within) is None:
+            return outcome
+        return SubmissionConflictError(outcome.field, outcome.value, "")
 
     async def _refusal_of(self, submission: JobSubmission, within: Scope) -> TenureError | None:
         """Returns why a caller may not submit this. It may not take over results of a job that does not exist for it."""
@@ -352,47 +363,3 @@ def read_record(stored: bytes, kind: type[RecordT] | Any, what: str) -> RecordT:
             f"the store's record of {what} cannot be read: {error}",
             remedy="It was written by something else, or damaged; delete it from the store, or restore it from a backup",
         ) from error
-
-
-MOST_HELD = 5_000
-"""More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
-
-
-class Held:
-    """The held requests, by the key that they wait for: the id of a job, or a worker. `ring(key)` wakes every request that waits for `key`."""
-
-    def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
-        self._clock, self._most, self._count = clock, most, 0
-        self._waiters: dict[str, dict[LoopWaiter, None]] = {}
-
-    @property
-    def keys(self) -> list[str]:
-        """Every key that at least one request waits for."""
-        return list(self._waiters)
-
-    async def hold(self, key: str, seconds: float) -> None:
-        """Returns after `ring(key)`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many requests wait."""
-        if self._count >= self._most:
-            raise NodeUnavailableError(
-                f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
-            )
-        waiter = LoopWaiter()
-        self._waiters.setdefault(key, {})[waiter] = None
-        self._count += 1
-        try:
-            await waiter.wait(self._clock, seconds)
-        finally:
-            self._count -= 1
-            waiters = self._waiters.get(key, {})
-            waiters.pop(waiter, None)
-            if not waiters:
-                self._waiters.pop(key, None)
-
-    def ring(self, key: str) -> None:
-        """Wakes every request that waits for `key`."""
-        for waiter in self._waiters.pop(key, ()):
-            waiter.ring()
-
-    def ring_all(self) -> None:
-        for key in self.keys:
-            self.ring(key)

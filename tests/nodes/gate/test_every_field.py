@@ -85,6 +85,7 @@ SUBMISSION: dict[str, Any] = {
     "result_ttl": RESULT_TTL_S,
     "submitted_by": "ann",
     "labels": {"team": "x"},
+    "among": {"team": "x"},
     "retry_of": "earlier",
 }
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tenure.agent.toolbox.confinement import confined, hide_memory
+from tenure import machine
+from tenure.agent.toolbox.confinement import confined
 from tenure.agent.tools import ToolContext, ToolResult, tool
 from tenure.clock import Clock, SystemClock
 from tenure.errors import AgentError, ConfigurationError, LimitError
@@ -110,7 +111,7 @@ class CommandRunner:
         """Yields the command as it is started here; a container is removed in any case."""
         if self.container is None:
             self._check_program(command[0], environment)
-            hide_memory()
+            machine.here.hide_memory()  # its environment has the keys of the agent
             yield confined(command)
             return
         engine, name = self.container.find_engine(), f"tenure-{new_id()[:16]}"

@@ -6,7 +6,6 @@ containers, `command_guard` stands between us and the program. This is order, no
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("command_guard.py")
-_PR_SET_DUMPABLE = 4
 _PROBE_S = 10.0
 
 
@@ -51,12 +49,3 @@ def namespace() -> tuple[str, ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return prefix if tried.returncode == 0 else ()
-
-
-def hide_memory() -> None:
-    """Makes this process non-dumpable: programs of the same user read neither its memory nor its environment through /proc.
-
-    It also leaves no core file, and a debugger of the same user cannot attach.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)

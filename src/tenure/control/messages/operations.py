@@ -124,7 +124,7 @@ class Within(StrEnum):
     QUEUE = "queue"
     """The door checks the queue that it names. A caller that is bound to labels may not: the queue has the jobs of others, too."""
     QUEUES = "queues"
-    """The handler leaves queues out that are out of bounds. A caller that is bound to labels alone is refused."""
+    """The handler leaves queues out that are out of bounds. A caller that is bound to labels is refused: the counts and keys are those of others, too."""
     CUT = "cut"
     """The handler leaves everything out that is out of bounds."""
 

@@ -35,7 +35,7 @@ from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, WorkerDr
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts, Told
 from tenure.nodes.grant_views import Granted, report_grants, worker_grant
-from tenure.nodes.job_handlers import Held
+from tenure.nodes.held_requests import Held
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience

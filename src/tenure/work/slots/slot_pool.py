@@ -131,7 +131,7 @@ class SlotProcess:
         self.dump_path.unlink(missing_ok=True)
 
 
-_SECRETS = ("TENURE_ENGINE", "TENURE_TOKEN")
+_SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN")
 
 
 def _environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.job_handlers import Held
+from tenure.nodes.held_requests import Held
 
 pytestmark = pytest.mark.asyncio
 
