@@ -57,6 +57,8 @@ class ServedWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     timeout: b.PositiveSeconds | None = None
     """The seconds of one attempt. The worker holds it; here it is for people."""
     stall: b.PositiveSeconds | None = None
+    learn: bool = False
+    """True when a learned stall threshold may hold for it (`stall="learn"`)."""
     job_timeout: b.PositiveSeconds | None = None
     queue: b.QueueOrNone = ""
     priority: b.Priority | None = None

@@ -52,6 +52,7 @@ API: dict[str, tuple[str, str]] = {
     "tokens": ("tokens", "token list"),
     "revoke_token": ("revoke_token", "token revoke"),
     "workflows": ("catalogue", "workflows"),
+    "thresholds": ("thresholds", "thresholds"),
 }
 """Maps each operation that people may ask to its method and its command."""
 

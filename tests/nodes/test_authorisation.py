@@ -24,7 +24,7 @@ from tenure.control.tokens import TokenBook
 
 STEERING = "pause_job resume_job retime_job move_job signal_job"
 JOB = f"job cancel why result retry logs evidence {STEERING}"
-READS_JOBS = "job jobs why schedules events result logs evidence queues overview nodes leader gate workflows"
+READS_JOBS = "job jobs why schedules events result logs evidence queues overview nodes leader gate workflows thresholds"
 MAY = {
     "reader": set(READS_JOBS.split()),
     "client": {
@@ -137,7 +137,9 @@ def bodies(whose: str, placed: dict[str, str]) -> dict[str, dict[str, Any]]:
         },
         "drop_schedule": {**schedule, **placed},
         "trigger_schedule": {**schedule, "job_id": f"{whose}-t", **placed},
-        **dict.fromkeys(("jobs", "events", "schedules", "queues", "overview", "nodes", "tokens", "workflows"), placed),
+        **dict.fromkeys(
+            ("jobs", "events", "schedules", "queues", "overview", "nodes", "tokens", "workflows", "thresholds"), placed
+        ),
         **dict.fromkeys(("pause", "resume", "set_queue"), queue),
         "drain": {"node": f"w-{whose}", **placed},
         "undrain": {"node": f"w-{whose}", **placed},

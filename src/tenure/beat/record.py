@@ -40,6 +40,7 @@ COLD_BYTES = _REASON_OFFSET - _COLD_OFFSET - _COLD.size
 _BEAT, _COUNT, _PROGRESS, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
 _CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
 _COMPLETED, _FAILED, _EARLIER = 12, 13, 14  # counts over all attempts; the process that ended an attempt writes them
+_GAPS = (9, 15)  # the supervisor's: the longest silence of an attempt, by its serial's parity. 0 in earlier releases
 
 # Words at the end of a record, which the slot writes. They are there, and not in the hot part, because boards of releases that do not know
 # them must still be read: a worker clears up after a dead one of the release before.
@@ -88,6 +89,10 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     """A leader decides on retries: failures are settled as replies."""
     waits_on: str = ""
     """The name of what it waits for now, where it said so."""
+    version: str = ""
+    """The version of its workflow that runs."""
+    learned: bool = False
+    """True when `stall_s` is a learned threshold, and not the set one."""
 
 
 class BeatReading(NamedTuple):
@@ -227,6 +232,7 @@ class BeatRecord:
         # The supervisor may still write a cancel or a lease for the last attempt. It names that attempt's serial, so this one ignores it.
         self.serial = self._ints[_SERIAL] + 1
         self._floats[_LEASES + (self.serial & 1)] = occupant.ticket.lease_until
+        self._floats[_GAPS[self.serial & 1]] = 0.0
         self._ints[_SERIAL] = self.serial
         self._ints[_PID] = os.getpid()
         self.describe(occupant)
@@ -290,6 +296,11 @@ class BeatRecord:
 
     # The supervisor's side.
 
+    def set_longest_gap(self, seconds: float, serial: int) -> None:
+        """Writes the longest silence of the attempt with that serial."""
+        if self._ints[_SERIAL] == serial:  # the next attempt uses the other word, as with leases
+            self._floats[_GAPS[serial & 1]] = seconds
+
     def request_cancel(self, code: int, serial: int, reason: str = "") -> None:
         """Asks the attempt with that serial to end. One word holds both, so an attempt that took the record since ignores it.
 
@@ -312,6 +323,10 @@ class BeatRecord:
         # The next attempt may take the record between the check and the store. It uses the other lease word, so the store misses it.
         if self._ints[_SERIAL] == serial:
             self._floats[_LEASES + (serial & 1)] = boottime
+
+    def gap_of(self, serial: int) -> float:
+        """Returns the longest silence of the attempt with that serial, as the supervisor last saw it."""
+        return self._floats[_GAPS[serial & 1]]
 
     def totals(self) -> Totals:
         """Returns the totals of all attempts that this record has had."""

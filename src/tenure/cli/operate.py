@@ -88,12 +88,19 @@ def _manager_table(found: NodeList, wide: bool) -> Table:
 def _worker_table(found: NodeList, wide: bool) -> Table:
     placed = placed_columns(found.workers)
     head = ("datacenter", "worker") if placed else ("worker",)
-    table = Table(*head, "verdict", "slots", "heard", *(("left", "skew", "lanes", "why") if wide else ()))
+    table = Table(
+        *head, "verdict", "slots", "heard", *(("left", "unsaved", "lost", "skew", "lanes", "why") if wide else ())
+    )
     for one in found.workers:
         where = (Text(one.datacenter),) if placed else ()
         verdict = Text("drained" if one.drained else one.verdict, style=_VERDICT_STYLES.get(one.verdict, ""))
         left = f"{one.left_s:.0f} s" if one.left_s else ""
-        more = (left, f"{one.skew_s:+.3f} s", Text(", ".join(one.lanes)), Text(one.reason)) if wide else ()
+        lost = f"{one.lost_s:.0f} s of {one.moved}" if one.moved else ""
+        more = (
+            (left, f"{one.loss_s:.0f} s", lost, f"{one.skew_s:+.3f} s", Text(", ".join(one.lanes)), Text(one.reason))
+            if wide
+            else ()
+        )
         slots, heard = f"{one.running}/{one.slots}", f"{one.heard_s_ago:.0f} s ago"
         table.add_row(*where, Text(one.name), verdict, slots, heard, *more)
     return table
@@ -134,27 +141,47 @@ def _at_gate(client: Client) -> bool:
 
 
 @click.command("drain")
-@click.argument("worker")
+@click.argument("worker", required=False, default="")
+@click.option(
+    "--least", type=int, default=0, help="Drain so many workers that have the least to lose now, in place of WORKER."
+)
 @click.option("--reason", default="", help="Kept with the decision; `tenure nodes` shows it.")
 @click.option("--undo", is_flag=True, help="Let it take work again.")
+@click.option("--within", type=float, help="Seconds within which what it runs goes on elsewhere.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def drain(worker: str, reason: str, undo: bool, as_json: bool, where: Where) -> None:
+def drain(worker: str, least: int, reason: str, undo: bool, within: float | None, as_json: bool, where: Where) -> None:
     """Give WORKER no more work; what it runs goes on. It holds over restarts, until it is undone.
+
+    With --within, what it runs leaves in that time, from its last checkpoint or step: an attempt goes when it has just saved, or when no further
+    mark would come in time. The answer says how much work is not saved now; `tenure nodes` says what was lost in the end.
 
     With manager/NAME as WORKER: that manager accepts no new jobs while it leads, and gates place jobs elsewhere.
 
     \b
     Examples:
       tenure drain worker-7 --reason "new kernel"
+      tenure drain worker-7 --within 120 --reason "its machine is reclaimed"
+      tenure drain --least 2 --within 300 --reason "fewer are needed"
       tenure drain worker-7 --undo
       tenure drain manager/m-1 --reason "moves to another rack"
       tenure drain worker-7 --datacenter eu               # at a gate
     """
+    if bool(worker) == bool(least) or (undo and least):
+        raise click.UsageError("Name a WORKER, or say how many with --least (which cannot be undone).")
     by = getpass.getuser()
     with where.client() as client:
-        done = client.undrain(worker, by=by) if undo else client.drain(worker, reason, by=by)
-    print_json(done) if as_json else say(f"{worker}: {'takes work again' if undo else 'drained'}: {done.outcome}")
+        for name in [worker] if worker else _least_to_lose(client, least):
+            done = client.undrain(name, by=by) if undo else client.drain(name, reason, within_s=within, by=by)
+            words = f"; {done.reason}" if done.reason else ""
+            said = f"{name}: {'takes work again' if undo else 'drained'}: {done.outcome}{words}"
+            print_json(done) if as_json else say(said)
+
+
+def _least_to_lose(client: Client, count: int) -> list[str]:
+    """Returns the workers whose end would cost the least work now, of those that take work."""
+    found = [one for one in client.nodes().workers if not one.drained]
+    return [one.name for one in sorted(found, key=lambda one: (one.loss_s, one.running, one.name))[:count]]
 
 
 @click.command("hold")

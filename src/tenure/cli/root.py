@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "nodes": ("operate", "Managers and workers, and how they are"),
         "drain": ("operate", "Give a worker no more work, or let it take work again"),
         "workflows": ("workflows", "The workflows that workers serve: arguments, settings, versions"),
+        "thresholds": ("thresholds", "The stall thresholds of workflows: set, learned, and which holds"),
         "hold": ("operate", "Say that something that work waits for is down, or back"),
         "queue": ("operate", "What each queue holds, its limits; pause and resume"),
         "dlq": ("dead_letters", "Messages that were given up: look, replay, discard"),

@@ -67,6 +67,7 @@ def _slot_settings(
     memory_limit: int | None,
     drain: str,
     drain_timeout: float,
+    handover_within: float,
 ) -> SlotSettings:
     lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
     return SlotSettings(
@@ -82,6 +83,7 @@ def _slot_settings(
         memory_limit_mb=memory_limit,
         drain="handover" if drain == "handover" else "finish",
         drain_timeout_s=drain_timeout,
+        handover_s=handover_within,
         courier=CONNECT if managed else "",
         token=token,
         waits_for_engine=True,
@@ -127,6 +129,12 @@ def _slot_settings(
     help="On SIGTERM: let running work finish, or stop it and let another worker resume from its checkpoint.",
 )
 @click.option("--drain-timeout", default=3600.0, show_default=True, help="Seconds after which a drain hands over.")
+@click.option(
+    "--handover-within",
+    default=0.0,
+    show_default=True,
+    help="With --drain handover: seconds in which each attempt may wait for its next checkpoint or step before it stops.",
+)
 @one_value(
     "probes",
     _probe_port,

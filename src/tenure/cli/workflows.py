@@ -76,7 +76,7 @@ def _settings(served: ServedWorkflow) -> str:
         f"{served.retry.max_attempts} attempts" if served.retry else "",
         f"timeout {served.timeout:g} s" if served.timeout else "",
         f"job timeout {served.job_timeout:g} s" if served.job_timeout else "",
-        f"stall {served.stall:g} s" if served.stall else "",
+        f"stall {served.stall:g} s" if served.stall else "stall learned" if served.learn else "",
         f"queue {served.queue}" if served.queue else "",
         f"priority {served.priority}" if served.priority is not None else "",
     ]

@@ -46,6 +46,7 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
+from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.tokens import CreateToken, ListTokens, RevokeToken, Token, TokenDone, TokenList
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workflows import ListWorkflows, WorkflowList
@@ -149,6 +150,10 @@ class AsyncOperatorCalls(ABC):
         """Returns the workflows that workers serve, or the one of this name: versions, arguments, settings, workers."""
         return await self._expect(WorkflowList, ListWorkflows(name=name))
 
+    async def thresholds(self, name: str = "") -> ThresholdList:
+        """Returns the stall thresholds of workflows, or of the one of this name: set, learned, which of them holds, and why."""
+        return await self._expect(ThresholdList, ListThresholds(name=name))
+
     # Nodes
 
     async def overview(self) -> Overview:
@@ -163,9 +168,12 @@ class AsyncOperatorCalls(ABC):
         """Returns managers, workers and gates; with `attempts`, also what each worker runs."""
         return await self._expect(NodeList, ListNodes(attempts=attempts))
 
-    async def drain(self, node: str, reason: str = "", *, by: str = "") -> Done:
-        """Gives a worker no more work; with `manager/NAME`, lets that manager accept no new jobs."""
-        return await self._expect(Done, DrainNode(node=node, reason=reason, by=by))
+    async def drain(self, node: str, reason: str = "", *, within_s: float | None = None, by: str = "") -> Done:
+        """Gives a worker no more work; with `manager/NAME`, lets that manager accept no new jobs.
+
+        With `within_s`, what runs on the worker leaves within so many seconds, each attempt when the least work is lost.
+        """
+        return await self._expect(Done, DrainNode(node=node, reason=reason, within_s=within_s, by=by))
 
     async def undrain(self, node: str, *, by: str = "") -> Done:
         """Lets a drained node take work again."""

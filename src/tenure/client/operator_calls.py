@@ -48,6 +48,7 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
+from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.tokens import CreateToken, ListTokens, RevokeToken, Token, TokenDone, TokenList
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workflows import ListWorkflows, WorkflowList
@@ -151,6 +152,10 @@ class OperatorCalls(ABC):
         """Returns the workflows that workers serve, or the one of this name: versions, arguments, settings, workers."""
         return self._expect(WorkflowList, ListWorkflows(name=name))
 
+    def thresholds(self, name: str = "") -> ThresholdList:
+        """Returns the stall thresholds of workflows, or of the one of this name: set, learned, which of them holds, and why."""
+        return self._expect(ThresholdList, ListThresholds(name=name))
+
     # Nodes
 
     def overview(self) -> Overview:
@@ -165,9 +170,12 @@ class OperatorCalls(ABC):
         """Returns managers, workers and gates; with `attempts`, also what each worker runs."""
         return self._expect(NodeList, ListNodes(attempts=attempts))
 
-    def drain(self, node: str, reason: str = "", *, by: str = "") -> Done:
-        """Gives a worker no more work; with `manager/NAME`, lets that manager accept no new jobs."""
-        return self._expect(Done, DrainNode(node=node, reason=reason, by=by))
+    def drain(self, node: str, reason: str = "", *, within_s: float | None = None, by: str = "") -> Done:
+        """Gives a worker no more work; with `manager/NAME`, lets that manager accept no new jobs.
+
+        With `within_s`, what runs on the worker leaves within so many seconds, each attempt when the least work is lost.
+        """
+        return self._expect(Done, DrainNode(node=node, reason=reason, within_s=within_s, by=by))
 
     def undrain(self, node: str, *, by: str = "") -> Done:
         """Lets a drained node take work again."""

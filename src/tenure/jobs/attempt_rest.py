@@ -1,12 +1,16 @@
-"""Decides how long a workflow rests before its next attempt."""
+"""Decides how long a workflow rests before its next attempt, and counts what its restarts cost."""
 
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 from tenure.backoff import Retry
 from tenure.jobs.model import WorkflowRecord
 from tenure.jobs.states import AttemptCause
+
+if TYPE_CHECKING:
+    from tenure.jobs.attempt_results import AttemptFailed
 
 
 def rest_before_next(
@@ -23,3 +27,16 @@ def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord, failures: int) 
     """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
     chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
     return retry.delay_s(failures, chance)
+
+
+def note_dependency(workflow: WorkflowRecord, event: AttemptFailed) -> None:
+    """Notes the name on which an attempt failed. If that turns out to be down, the attempt is not charged after all."""
+    workflow.uncharged += event.uncharged
+    charged = workflow.failed_on[0] if event.waits_on == workflow.held_on else 0
+    workflow.held_on = event.waits_on
+    workflow.failed_on = (charged + (bool(event.waits_on) and not event.uncharged), event.at)
+
+
+def restarted(workflow: WorkflowRecord) -> int:
+    """Returns the starts of a workflow that count against max_restarts."""
+    return workflow.attempt - workflow.uncharged + workflow.redelivered

@@ -7,26 +7,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.jobs import budget
-from tenure.jobs.attempt_rest import rest_before_next
+from tenure.jobs.attempt_rest import note_dependency, rest_before_next, restarted
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
-from tenure.jobs.decisions import (
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded, end
+from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.learned_rates import learn
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.result_limits import check_result
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
 from tenure.jobs.states import AttemptCause, JobState, OnFailure, WorkflowState
 from tenure.jobs.stops import AttemptStop
+from tenure.jobs.worker_records import note_departure
+from tenure.silence import AttemptSilence
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -50,6 +44,7 @@ class RecordResult(AttemptCommand, frozen=True, kw_only=True):
     result_key: str = ""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     enqueued_at: float = 0.0
+    silence: AttemptSilence | None = None
 
 
 class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
@@ -71,6 +66,7 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     asked: bool = False
     """True when the attempt ended because it was asked to."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
+    silence: AttemptSilence | None = None
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -82,6 +78,7 @@ class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defa
     result: Any = None
     result_key: str = ""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
+    silence: AttemptSilence | None = None  # the silences between its proofs, where they were measured
 
     def growth(self) -> int:
         return text_bytes(self.worker, self.result_key) + encoded_bytes(self.result, self.exposed)
@@ -110,6 +107,12 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     uncharged: bool = False
     """True when it failed on something that is down: it does not count as an attempt."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
+    silence: AttemptSilence | None = None
+    lost_s: float = 0.0  # of one that was asked to leave its worker: the seconds of work since it last saved
+
+    @property
+    def lost_words(self) -> str:
+        return f"; {self.lost_s:.0f} s of work were lost" if self.lost_s else ""
 
     def growth(self) -> int:
         # The worker is in the workflow, and among its excluded workers.
@@ -158,6 +161,7 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
         result=command.result,
         result_key=command.result_key,
         exposed=command.exposed,
+        silence=command.silence,
         evidence={"enqueued_at": command.enqueued_at} if command.enqueued_at else {},
     )
     events: list[Event] = [done]
@@ -233,12 +237,11 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
 
     Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
     """
-    retry = workflow.spec.policy
-    outage = book.state.outages.get(command.waits_on)
+    retry, outage = workflow.spec.policy, book.state.outages.get(command.waits_on)
     uncharged = outage is not None and command.retryable and command.cause not in FINAL
-    saved = is_new_mark(command.mark, workflow.mark)
     # Deliveries that ended with their worker, which only the engine saw, are charged as attempts are.
-    spent = 0 if saved else charged(workflow) + (0 if uncharged else 1 + command.redelivered)
+    spent = charged(workflow) + (0 if uncharged else 1 + command.redelivered)
+    spent = 0 if is_new_mark(command.mark, workflow.mark) else spent
     too_often = not uncharged and restarted(workflow) + command.redelivered > retry.restarts
     bounded = {"max_restarts": retry.restarts} if too_often else {}
     used_up = too_often or (spent >= retry.max_attempts and not uncharged)
@@ -267,6 +270,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         waits_on=command.waits_on if upcoming else "",
         uncharged=uncharged,
         exposed=command.exposed,
+        silence=command.silence,
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},
     )
 
@@ -290,6 +294,7 @@ def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure,
         mark=joined_marks(command.mark, workflow.mark),
         uncharged=True,
         exposed=command.exposed,
+        lost_s=round(stop.lost_s(command.mark, now), 1),
         evidence={"steps": workflow.steps, "beats": command.evidence.get("beats", 0), "reason": stop.reason},
     )
 
@@ -325,6 +330,7 @@ def workflow_completed(book: JobBook, event: WorkflowCompleted) -> None:
     workflow.exposed = event.exposed or workflow.exposed
     if workflow.started_at:  # short work ends before its first report
         learn(book, workflow, workflow.worker, event.at - workflow.started_at)
+    learn_gaps(book, workflow.spec.called, event, event.silence)
     progressed(info, event.at)
     release_followers(book, info, event.at)
 
@@ -344,6 +350,10 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
     elif workflow.spent is not None:
         workflow.spent += 1 + event.redelivered
     workflow.redelivered += event.redelivered
+    workflow.stalled += event.cause is AttemptCause.STALL
+    if event.cause is AttemptCause.MOVED:
+        note_departure(book, event.worker, event.lost_s)
+    learn_gaps(book, workflow.spec.called, event, event.silence, event.cause)
     note_dependency(workflow, event)
     if final:
         workflow.ended_at = event.at
@@ -355,19 +365,6 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
         workflow.attempt = event.next_attempt
         # The fence is (attempt, delivery): the deliveries of a new attempt count from the start.
         workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
-
-
-def restarted(workflow: WorkflowRecord) -> int:
-    """Returns the starts of a workflow that count against max_restarts."""
-    return workflow.attempt - workflow.uncharged + workflow.redelivered
-
-
-def note_dependency(workflow: WorkflowRecord, event: AttemptFailed) -> None:
-    """Notes the name on which an attempt failed. If that turns out to be down, the attempt is not charged after all."""
-    workflow.uncharged += event.uncharged
-    charged = workflow.failed_on[0] if event.waits_on == workflow.held_on else 0
-    workflow.held_on = event.waits_on
-    workflow.failed_on = (charged + (bool(event.waits_on) and not event.uncharged), event.at)
 
 
 def release_followers(book: JobBook, info: JobInfo, at: float) -> None:

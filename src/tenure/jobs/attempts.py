@@ -53,6 +53,11 @@ class AttemptCommand(Command, frozen=True, kw_only=True):
 class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
     """The engine has the message. It may have refused it now because it had it already."""
 
+    learned_s: float | None = None
+    """The learned stall threshold that it was sent with; None where the work asks for none, or none may hold."""
+    threshold: str = ""
+    """Why it has a learned threshold, or has none though its work asks for one."""
+
 
 class RecordWithdrawn(AttemptCommand, frozen=True, kw_only=True):
     """The leader took the message back from the engine: nobody serves it any more, or its job is paused."""
@@ -82,6 +87,16 @@ class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
     workflow: str
     attempt: int
+    learned_s: float | None = None
+    """The learned stall threshold that it was sent with."""
+    threshold: str = ""
+
+    @property
+    def threshold_words(self) -> str:
+        """Returns which stall threshold holds for it and why, where its work asks for a learned one."""
+        if self.learned_s is not None:
+            return f". It may be silent for {self.learned_s:g} s: {self.threshold}"
+        return f". The set stall threshold holds: {self.threshold}" if self.threshold else ""
 
 
 class Withdrawn(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -143,6 +158,8 @@ def record_dispatched(book: JobBook, command: RecordDispatched, now: float, rule
         job_id=info.id,
         workflow=command.workflow,
         attempt=command.attempt,
+        learned_s=command.learned_s,
+        threshold=command.threshold,
     )
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 

@@ -29,6 +29,7 @@ from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fair_lanes import Turns
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.histories import Histories
+from tenure.jobs.learned_gaps import LearnedGaps
 from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
 from tenure.jobs.outages import OutageRecord
@@ -76,6 +77,8 @@ class BookState(msgspec.Struct, kw_only=True):
     """Maps the name of everything that is down to its record."""
     rates: LearnedRates = msgspec.field(default_factory=LearnedRates)
     """Holds the usual duration of each workflow, and the speed of each worker."""
+    gaps: LearnedGaps = msgspec.field(default_factory=LearnedGaps)
+    """Holds how long healthy attempts of each workflow are silent."""
     forgotten_early: int = 0
     """The number of ids that left memory before their time because there were too many."""
 

@@ -128,7 +128,7 @@ def made_way(event: AttemptFailed) -> str:
     text = f"{who(event)}, ended{on}, as it was asked to: {CAUSES[event.cause]}"
     elsewhere = "" if event.cause is AttemptCause.PAUSED else " elsewhere"
     saved = "from its last checkpoint" if event.mark else "from the start: it had saved no checkpoint"
-    return f"{text}. It is not charged; attempt {event.next_attempt} goes on{elsewhere} {saved}"
+    return f"{text}. It is not charged; attempt {event.next_attempt} goes on{elsewhere} {saved}{event.lost_words}"
 
 
 def charge(event: AttemptFailed) -> str:
@@ -294,7 +294,7 @@ def steered(event: GateJobSteered) -> str:
 TELL: Mapping[type[Event], Callable[[Any], str]] = {
     LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
     CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
-    Dispatched: lambda x: f"{who(x)}, was queued",
+    Dispatched: lambda x: f"{who(x)}, was queued{x.threshold_words}",
     Suspended: lambda x: f"{who(x)}, {words_of_suspension(x)}",
     ChildEnded: lambda x: f"{x.workflow!r}: job {x.child}, for which it waits, has ended",
     Woken: lambda x: (
@@ -328,7 +328,8 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     JobResumed: resumed,
     JobRetimed: retimed,
     MoveAsked: lambda x: _asked(
-        x, f"moves {who(x)}, away from {x.worker}; it is asked to end, and goes on elsewhere from its checkpoint"
+        x,
+        f"moves {who(x)}, away from {x.worker}{x.unsaved}; it is asked to end, and goes on elsewhere from its checkpoint",
     ),
     GateJobSteered: steered,
     OutageDeclared: lambda x: (

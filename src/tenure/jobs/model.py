@@ -211,6 +211,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     held_on: str = ""  # the name on which the last attempt failed
     failed_on: tuple[int, float] = (0, 0.0)  # those in a row that failed on it and were charged, and when
     stop: AttemptStop | None = None
+    stalled: int = 0  # attempts that were ended for their silence. After one of them no learned threshold holds for it
     refused: list[tuple[int, int, str]] = []  # (attempt, delivery, worker) of each result that was refused, once
     suspensions: int = 0  # times that it was suspended; above 0 its steps are in the store, too
     waits: WaitsFor | None = None  # what it waits for, or waited for last

@@ -18,8 +18,10 @@ from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
 from tenure.jobs.catalogue import served_key
+from tenure.jobs.door import candidates
 from tenure.jobs.endings import left_a_message
 from tenure.jobs.fair_lanes import key_room, key_weight, window
+from tenure.jobs.learned_gaps import Learned, learned_for
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
@@ -47,6 +49,8 @@ class Dispatch(NamedTuple):
     by_workflow: bool
     results: dict[str, HandedResult]
     """The outcomes of the workflows that it comes after."""
+    learned: Learned | None = None
+    """The learned threshold, for work that asks for one."""
 
     @property
     def key(self) -> str:
@@ -125,7 +129,7 @@ def to_dispatch(
         )
         for key in _next_of(book, lane, most, slots, taken, skip):
             try:
-                found.append(order_for(book, key, able))
+                found.append(order_for(book, key, able, now))
             except Exception as error:
                 if failed is None:
                     raise
@@ -148,7 +152,7 @@ def _next_of(
     return fair.pick(most, room_of, partial(key_weight, book, queue), skip)
 
 
-def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch:
+def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str], now: float) -> Dispatch:
     job_id, name = key
     info = book.jobs[job_id]
     workflow = info.workflows[name]
@@ -169,7 +173,28 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         workflow.generation,
         workflow.by_workflow,
         {one: handed_result(info, one) for one in spec.after},
+        _learned(book, workflow, now),
     )
+
+
+def _learned(book: JobBook, workflow: WorkflowRecord, now: float) -> Learned | None:
+    """Returns the learned threshold for the next attempt; None for work whose author did not ask for one, or whose submission sets its own.
+
+    After an attempt of this workflow was ended for its silence, the set one holds for the rest of the job: it shows whether that was wrong, and no
+    job fails for good by what was learned.
+    """
+    spec = workflow.spec
+    # Nearly no work asks for it, and this is asked for every message: so look before `candidates` sorts anything.
+    if spec.stall is not None or not any(
+        one.served.learn for one in book.state.catalogue.get(spec.called, {}).values()
+    ):
+        return None
+    found = candidates(book, spec, now)
+    if not found or not all(one.learn for one in found):
+        return None
+    if workflow.stalled:
+        return Learned(None, "an earlier attempt of it was ended for its silence")
+    return learned_for(book.state.gaps, spec.called, [one.version for one in found])
 
 
 def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:

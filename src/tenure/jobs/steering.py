@@ -26,7 +26,7 @@ from tenure.jobs.stops import AttemptStop, PauseRecord
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
-STOP_BYTES = 60
+STOP_BYTES = 100
 """The bytes of an `AttemptStop` without its strings."""
 
 
@@ -55,6 +55,9 @@ class MoveJob(Command, frozen=True, kw_only=True):
     job_id: str
     workflow: str = ""
     reason: str = ""
+    saved_at: float = 0.0
+    """When the attempt had saved last; 0 where nobody watched."""
+    mark: int = 0
 
 
 class ObeyOrder(Command, frozen=True, kw_only=True):
@@ -98,6 +101,15 @@ class MoveAsked(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     attempt: int
     worker: str
     reason: str = ""
+    saved_at: float = 0.0
+    """When it had saved last: work since then may be lost. 0 where nobody watched."""
+    mark: int = 0
+    """Names what it had saved then."""
+
+    @property
+    def unsaved(self) -> str:
+        """Returns how much of its work was not saved, in words; empty where nobody watched."""
+        return f", {max(0.0, self.at - self.saved_at):.0f} s after it last saved" if self.saved_at else ""
 
     def growth(self) -> int:
         return text_bytes(self.worker, self.by, self.reason) + STOP_BYTES
@@ -202,6 +214,8 @@ def move_job(book: JobBook, command: MoveJob, now: float, rules: Rules) -> Decis
             attempt=one.attempt,
             worker=one.worker,
             reason=command.reason,
+            saved_at=command.saved_at,
+            mark=command.mark,
         )
         for one in fresh
     ]
@@ -326,7 +340,14 @@ def see_order(tracking: TimeoutTrackingState, steered: int) -> None:
 
 def move_asked(book: JobBook, event: MoveAsked) -> None:
     workflow = book.job(event.job_id).workflows[event.workflow]
-    workflow.stop = AttemptStop(cause=AttemptCause.MOVED, worker=event.worker, by=event.by, reason=event.reason)
+    workflow.stop = AttemptStop(
+        cause=AttemptCause.MOVED,
+        worker=event.worker,
+        by=event.by,
+        reason=event.reason,
+        saved_at=event.saved_at,
+        mark=event.mark,
+    )
 
 
 def order_seen(book: JobBook, event: OrderSeen) -> None:

@@ -24,3 +24,11 @@ class AttemptStop(msgspec.Struct, frozen=True, kw_only=True):
     """Where the attempt is to end: that of a move ends on this worker only."""
     by: str = ""
     reason: str = ""
+    saved_at: float = 0.0
+    """When it had saved last, as far as the leader knew; 0 where nobody watched."""
+    mark: int = 0
+    """Names what it had saved then."""
+
+    def lost_s(self, mark: int | None, now: float) -> float:
+        """Returns the seconds of work that end with it: none where it saved once more, or nobody knows."""
+        return max(0.0, now - self.saved_at) if self.saved_at and mark in (None, self.mark) else 0.0

@@ -16,9 +16,11 @@ from tenure.jobs.attempts import UNFENCED, AttemptCommand, find, move, progresse
 from tenure.jobs.budget import encoded_bytes, fits_a_snapshot, text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded
+from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
 from tenure.jobs.states import WorkflowState
+from tenure.silence import AttemptSilence
 from tenure.suspension import Signal, WaitsFor
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class RecordSuspended(AttemptCommand, frozen=True, kw_only=True):
     version: str = ""
     enqueued_at: float = 0.0
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
+    silence: AttemptSilence | None = None
 
 
 class WakeSleeper(Command, frozen=True, kw_only=True):
@@ -76,6 +79,7 @@ class Suspended(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """True when what it waits for was there already."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     """The values that it shows."""
+    silence: AttemptSilence | None = None
 
     def growth(self) -> int:
         return (
@@ -138,6 +142,7 @@ def record_suspended(book: JobBook, command: RecordSuspended, now: float, rules:
         mark=joined_marks(command.mark, workflow.mark),
         version=command.version,
         exposed=command.exposed,
+        silence=command.silence,
     )
     return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
 
@@ -220,6 +225,7 @@ def suspended(book: JobBook, event: Suspended) -> None:
     workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
     move(book, info, workflow, WorkflowState.SUSPENDED)
     workflow.suspended_in = event.version  # after the move: until then its place is under the version that it had
+    learn_gaps(book, workflow.spec.called, event, event.silence)
     progressed(info, event.at)
     if event.over:
         wake(book, info, workflow, event.at)

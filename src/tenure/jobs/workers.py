@@ -61,6 +61,8 @@ class DrainWorker(Command, frozen=True, kw_only=True):
     worker: str
     drained: bool = True
     reason: str = ""
+    within_s: float | None = None
+    """The seconds within which what runs there has to leave; None where it may run to its end."""
 
 
 class WorkerJudged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -101,9 +103,11 @@ class WorkerDrained(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
     worker: str
     drained: bool = True
     reason: str = ""
+    until: float = 0.0
+    """The time by which what runs there has to leave; 0 where it may run to its end."""
 
     def growth(self) -> int:
-        return text_bytes(self.worker, self.by, self.reason) + 60
+        return text_bytes(self.worker, self.by, self.reason) + 100
 
 
 def evict_worker(book: JobBook, command: EvictWorker, now: float, rules: Rules) -> Decision:
@@ -202,13 +206,19 @@ def forget_worker(book: JobBook, command: ForgetWorker, now: float, rules: Rules
 def drain_worker(book: JobBook, command: DrainWorker, now: float, rules: Rules) -> Decision:
     """Records that an operator drained a worker, or undid it. The worker need not be known: it may be about to start."""
     name = command.worker
-    if command.drained == (name in book.state.drained):
+    if command.drained == (name in book.state.drained) and command.within_s is None:
         word = "it is drained already" if command.drained else "it is not drained"
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, word)
     if command.drained:
         budget.check_room(book)
     drained = WorkerDrained(
-        at=now, by=command.by, rule=Rule.ASKED, worker=name, drained=command.drained, reason=command.reason[:1_000]
+        at=now,
+        by=command.by,
+        rule=Rule.ASKED,
+        worker=name,
+        drained=command.drained,
+        reason=command.reason[:1_000],
+        until=now + command.within_s if command.within_s is not None else 0.0,
     )
     return Decision([drained], Outcome.ACCEPTED, Rule.ASKED)
 
@@ -240,7 +250,7 @@ def worker_forgotten(book: JobBook, event: WorkerForgotten) -> None:
 
 def worker_drained(book: JobBook, event: WorkerDrained) -> None:
     if event.drained:
-        book.state.drained[event.worker] = DrainRecord(at=event.at, by=event.by, reason=event.reason)
+        book.state.drained[event.worker] = DrainRecord(at=event.at, by=event.by, reason=event.reason, until=event.until)
     else:
         book.state.drained.pop(event.worker, None)
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tenure import tracing
+from tenure.beat.gaps import silence_of
 from tenure.beat.record import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.codec import opened_value, sealed
@@ -90,10 +91,13 @@ class Attempt:
             return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
         self.workflow = found
         now = self._clock.boottime()
+        stall_s, learned = self.item.stall_under(found.stall or self.occupant.stall_s)
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
         self.occupant = self.handle.occupant = msgspec.structs.replace(
             self.occupant,
-            stall_s=self.item.stall_s or found.stall or self.occupant.stall_s,
+            stall_s=stall_s,
+            learned=learned,
+            version=found.version,
             stuck_s=self.item.stuck_s,
             proof=found.proof or "",
             started_at=now,
@@ -314,6 +318,7 @@ class Attempt:
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
             mark=self.handle.saved_mark,
             exposed=handle.occupant.exposed,
+            silence=silence_of(handle.occupant, self.record, shown, self._clock),
         )
 
 

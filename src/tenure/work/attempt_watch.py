@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from tenure.beat.gaps import GapWatch
 from tenure.beat.history import BeatHistory
 from tenure.beat.proof import ProofClock, ShownProof, place_of, stuck_threshold
 from tenure.beat.record import BeatReading, Occupant, Phase
@@ -71,6 +72,8 @@ class AttemptWatch:
     history: BeatHistory = field(default_factory=BeatHistory)
     held_at: float = 0.0
     """Monotonic time at which what it waits for was last known to be down. Its clocks stood still until then, and start anew there."""
+    gaps: GapWatch = field(default_factory=GapWatch)
+    """Measures the longest silence after which the attempt went on."""
     proof: ProofClock = field(default_factory=ProofClock)
     """Counts how long the attempt beats without anything new."""
 
@@ -81,6 +84,7 @@ class AttemptWatch:
             return _NOTHING
         if reading.phase is Phase.RUNNING and self.occupant.started_at:
             self.history.look(boottime - self.occupant.started_at, reading.steps)
+            self.gaps.look(self.silent_since(reading, monotonic), reading.steps, monotonic)
         if self.code is not CancelCode.NONE:
             return self._enforce(monotonic, boottime)
         if boottime >= self.lease_until:
@@ -133,9 +137,10 @@ class AttemptWatch:
             others = (
                 f"; other threads beat {reading.others} times, which ctx.thread() would count" if reading.others else ""
             )
+            learned = " (learned)" if self.occupant.learned else ""
             return (
                 CancelCode.STALL,
-                f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}{others}",
+                f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{learned}{note}{others}",
             )
         return self._spinning(reading, monotonic)
 
@@ -154,10 +159,12 @@ class AttemptWatch:
         """New beats since the last extension, or a declared silence."""
         return reading.steps != self.steps_extended or monotonic < reading.silent_until
 
+    def silent_since(self, reading: BeatReading, monotonic: float) -> float:
+        """Returns since when the stall clock runs. A declared silence and a hold stop it; it starts anew where they end."""
+        return max(reading.beat_at, min(reading.silent_until, monotonic), self.held_at)
+
     def _stall_left(self, reading: BeatReading, monotonic: float) -> float:
-        # A declared silence holds the stall clock; it starts anew where the silence ends.
-        since = max(reading.beat_at, min(reading.silent_until, monotonic), self.held_at)
-        return self.occupant.stall_s - (monotonic - since)
+        return self.occupant.stall_s - (monotonic - self.silent_since(reading, monotonic))
 
     def _lease_ends_before_stall(self, reading: BeatReading, monotonic: float, boottime: float) -> bool:
         """Its last beat earned it the whole stall threshold, of which the lease is paid out in short pieces (decision 0160)."""

@@ -20,6 +20,7 @@ from tenure.beat.history import BeatHistory
 from tenure.beat.record import BeatReading, Occupant
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Message, Ticket
+from tenure.silence import AttemptSilence
 from tenure.suspension import Signal, WaitsFor
 from tenure.values import HandedResult
 
@@ -45,6 +46,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Overrides the workflow's own timeout for one attempt."""
     stall_s: float | None = None
     """Overrides the workflow's own stall: the longest silence between its beats."""
+    learned_s: float | None = None
+    """A learned threshold, which holds where it is shorter than the stall that is set."""
     stuck_s: float | None = None
     """The seconds that it may beat without anything new; None: derived from its stall."""
     excluded: tuple[str, ...] = ()
@@ -63,6 +66,11 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True when it was suspended before: its steps are also in the store."""
     signals: tuple[Signal, ...] = ()
     """The signals that its job has got so far."""
+
+    def stall_under(self, set_s: float) -> tuple[float, bool]:
+        """Returns the stall threshold that holds, and True where it is a learned one. That holds only where it is shorter than the set one."""
+        stall_s = self.stall_s or set_s
+        return (self.learned_s, True) if self.learned_s is not None and self.learned_s < stall_s else (stall_s, False)
 
 
 class WorkHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +194,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the workflow that ran, where it is suspended."""
     exposed: b.Exposed = ""
     """The values that it showed (`ctx.expose`), as JSON."""
+    silence: AttemptSilence | None = None
+    """The silences between its proofs; None where it ran for less than a second, or nobody measured it."""
 
     @property
     def ok(self) -> bool:

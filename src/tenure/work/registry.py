@@ -54,6 +54,7 @@ class Workflow(Generic[P, R]):
     version: str = "1"
     timeout: float | None = None
     stall: float | None = None
+    learn: bool = False  # a learned stall threshold may hold
     job_timeout: float | None = None  # of a job whose submission has none; `timeout` bounds one attempt
     retry: Retry = field(default_factory=Retry)
     proof: Proof | None = None  # None: what it shows decides
@@ -79,8 +80,9 @@ class Workflow(Generic[P, R]):
         if self.priority is not None:
             check(self.priority, Priority, field=f"priority of {self.name}")
         for what, value in (("timeout", self.timeout), ("stall", self.stall), ("job_timeout", self.job_timeout)):
-            if value is not None and not 0 < value < float("inf"):
-                raise LimitError(f"{what} of {self.name}", value, "above 0 seconds")
+            if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+                learns = ', or "learn"' if what == "stall" else ""
+                raise LimitError(f"{what} of {self.name}", value, f"above 0 seconds{learns}")
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
             self.__dict__[name] = getattr(self.function, name, None)
         self.__dict__["__wrapped__"] = self.function
@@ -158,6 +160,7 @@ class Workflow(Generic[P, R]):
             retry=None if self.retry == Retry() else self.retry,
             timeout=self.timeout,
             stall=self.stall,
+            learn=self.learn,
             job_timeout=self.job_timeout,
             queue=self.queue or "",
             priority=self.priority,
@@ -256,7 +259,7 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 
 def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[..., Any]:
-    settings = dict(given)
+    settings = {**given, **({"stall": None, "learn": True} if given.get("stall") == "learn" else {})}
     name = settings.pop("name", None) or str(getattr(function, "__name__", ""))
     most, proof = settings.pop("max_attempts", None), settings.pop("proof", None)
     give_up_on, retry_on = settings.pop("give_up_on", ()), settings.pop("retry_on", None)

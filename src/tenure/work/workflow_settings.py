@@ -15,8 +15,8 @@ class WorkflowSettings(TypedDict, total=False):
     version: str
     max_attempts: int | None  # stands for that of `retry`
     timeout: float | None  # bounds one attempt
-    stall: float | None
-    """Bounds the silence between two beats."""
+    stall: float | Literal["learn"] | None
+    """Bounds the silence between two beats. "learn": by what its attempts have shown, once that is enough; never longer than without it."""
     job_timeout: float | None
     """Bounds a whole job of it."""
     retry: Retry | None

@@ -75,6 +75,14 @@ class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[RunningAttempt, ...] = ()
     """Where they were asked for."""
     grants: tuple[Grant, ...] = ()
+    loss_s: float = 0.0
+    """The seconds of work that would be lost if all that it runs ended now: since each attempt last saved."""
+    leaves_by: float = 0.0
+    """When all that it runs has to have left, where an operator set a time; the engine's time."""
+    moved: int = 0
+    """The attempts that left it since it was drained."""
+    lost_s: float = 0.0
+    """The seconds of work that these lost."""
     datacenter: str = ""
     """Where it is; empty where a manager answers."""
 
@@ -113,6 +121,8 @@ class DrainNode(Placed, frozen=True, kw_only=True, tag="drain"):
     """A worker's name, or `manager/NAME` for a manager."""
     reason: b.Reason = ""
     by: b.Person = ""
+    within_s: b.PositiveSeconds | None = None
+    """Set: what runs on the worker leaves within so many seconds, each attempt when the least work is lost. None: it may run to its end."""
 
 
 class UndrainNode(Placed, frozen=True, kw_only=True, tag="undrain"):

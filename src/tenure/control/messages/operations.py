@@ -80,6 +80,7 @@ from tenure.control.messages.steering import (
     RetimeRunningJob,
     SignalJob,
 )
+from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.tokens import (
     CreateToken,
     ListTokens,
@@ -231,6 +232,14 @@ OPERATIONS: tuple[Operation, ...] = (
         Role.CLIENT,
         True,
         "The workflows that workers serve: arguments, settings, versions",
+        at_gate=AtGate.GATHERED,
+    ),
+    Operation(
+        ListThresholds,
+        ThresholdList,
+        Role.CLIENT,
+        True,
+        "The stall thresholds of workflows: set, learned, and which holds",
         at_gate=AtGate.GATHERED,
     ),
     Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),

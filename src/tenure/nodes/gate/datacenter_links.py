@@ -30,6 +30,7 @@ from tenure.control.messages.queues import (
     QueueList,
     ScheduleList,
 )
+from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.wire import Missing, Placed, Reply, Request, shifted
 from tenure.control.messages.workflows import ListWorkflows, WorkflowList
 from tenure.control.stream_format import StreamItem
@@ -157,6 +158,7 @@ GATHERED: Mapping[type[Placed], JoinedReply] = {
     ListNodes: JoinedReply(NodeList, ("managers", "workers")),
     ListQueues: JoinedReply(QueueList, ("queues",)),
     ListWorkflows: JoinedReply(WorkflowList, ("workflows",)),
+    ListThresholds: JoinedReply(ThresholdList, ("thresholds",)),
     ListDeadLetters: JoinedReply(DeadLetterList, ("letters",)),
     ListSchedules: JoinedReply(ScheduleList, ("schedules",)),
 }

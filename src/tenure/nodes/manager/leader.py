@@ -231,6 +231,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                         job_id=order.job_id,
                         workflow=order.workflow,
                         attempt=order.attempt,
+                        learned_s=order.learned.seconds if order.learned is not None else None,
+                        threshold=order.learned.why if order.learned is not None else "",
                     )
                     for order in sent
                 ],
@@ -276,6 +278,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             workflow_id=order.workflow,
             attempt=order.attempt,
             stall_s=order.stall,
+            learned_s=order.learned.seconds if order.learned is not None else None,
             stuck_s=self._stuck_s(order.job_id),
             tries=order.tries,
             excluded=self._excluded(order),

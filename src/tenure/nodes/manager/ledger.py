@@ -303,6 +303,7 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
             result_key=_stored_key(reply),
             exposed=_exposed(reply),
             enqueued_at=message.enqueued_at,
+            silence=reply.silence,
         )
     return _failed(reply, reply.failure, message.enqueued_at, withdrawn)
 
@@ -325,6 +326,7 @@ def _failed(reply: WorkResult, failure: WorkFailure, enqueued_at: float, withdra
         rest_s=failure.rest_s,
         asked=failure.cause is Cause.CANCELLED,
         exposed=_exposed(reply),
+        silence=reply.silence,
         evidence=_evidence(reply, failure),
     )
 
@@ -353,6 +355,7 @@ def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn
         version=reply.version,
         exposed=_exposed(reply),
         enqueued_at=enqueued_at,
+        silence=reply.silence,
     )
 
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from tenure.client.transactions import SUBMISSIONS
 from tenure.clock import Clock
 from tenure.control.claims import scope
-from tenure.control.messages.jobs import Problem, ProblemKind
-from tenure.control.messages.nodes import DrainNode, ListNodes, ManagerNode, NodeList, UndrainNode, WorkerNode
+from tenure.control.messages.jobs import Done, Problem, ProblemKind
+from tenure.control.messages.nodes import DrainNode, ListNodes, ManagerNode, NodeList, UndrainNode
 from tenure.control.messages.queues import (
     MAX_DEAD_LETTERS,
     ChangeQueue,
@@ -37,6 +37,7 @@ from tenure.control.messages.queues import (
     ReplayDeadLetter,
     ResumeQueue,
 )
+from tenure.control.messages.thresholds import ListThresholds
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.aio import Calls
@@ -49,12 +50,12 @@ from tenure.jobs.catalogue import lane_named
 from tenure.jobs.fair_lanes import busiest_keys
 from tenure.jobs.outbox import mailbox_name, work_mailbox
 from tenure.jobs.queues import QueueRecord, SetQueue
-from tenure.jobs.worker_records import DrainRecord
 from tenure.jobs.workers import DrainWorker
-from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.gossip_pool import MANAGERS, NODES
 from tenure.nodes.job_listing import workflow_list
 from tenure.nodes.manager.manager_health import MANAGER
+from tenure.nodes.manager.worker_lines import with_drained
+from tenure.nodes.threshold_views import threshold_list
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -72,7 +73,11 @@ class NodeHandlers:
         }
 
     async def _drain(self, request: DrainNode) -> Reply:
-        return await self._manager.write(DrainWorker(worker=request.node, reason=request.reason, by=request.by))
+        departures, now = self._manager.worker_reports.departures, self._manager.now()
+        before = departures.words(request.node, now)
+        command = DrainWorker(worker=request.node, reason=request.reason, by=request.by, within_s=request.within_s)
+        reply = await self._manager.write(command)
+        return replace(reply, reason=before) if isinstance(reply, Done) and not reply.reason else reply
 
     async def _undrain(self, request: UndrainNode) -> Reply:
         return await self._manager.write(DrainWorker(worker=request.node, drained=False, by=request.by))
@@ -86,7 +91,7 @@ class NodeHandlers:
         running = reports.reported.running() if request.attempts else {}
         here = [
             replace(
-                one,
+                reports.departures.shown(one, now),
                 since=records.get(one.name, 0.0),
                 attempts=tuple(running.get(one.name, ())),
                 grants=(reports.health_of(one.name),),
@@ -95,41 +100,6 @@ class NodeHandlers:
         ]
         workers = with_drained(here, {name: one for name, one in drained.items() if not name.startswith(MANAGER)})
         return NodeList(managers=await managers(self._store, self._calls, now), workers=workers, now=now)
-
-
-def worker_node(standing: WorkerStanding) -> WorkerNode:
-    return WorkerNode(
-        name=standing.name,
-        incarnation=standing.incarnation,
-        verdict=standing.verdict.value,
-        reason=standing.reason,
-        health=standing.health_class.value if standing.health_class is not None else "",
-        heard_s_ago=standing.heard_s_ago,
-        left_s=standing.left_s,
-        extensions_left=standing.extensions_left,
-        slots=standing.slots,
-        free=standing.free,
-        running=standing.running,
-        lanes=standing.lanes,
-        version=standing.version,
-        skew_s=standing.skew_s,
-        gossip=standing.by_gossip,
-    )
-
-
-def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:
-    """Returns the workers, with those that an operator drained shown so. Adds the drained workers that do not report now."""
-    shown = [
-        replace(one, drained=True, verdict="drain", reason=drained[one.name].reason, since=drained[one.name].at)
-        if one.name in drained
-        else one
-        for one in workers
-    ]
-    here = {one.name for one in workers}
-    for name, record in drained.items():
-        if name not in here:
-            shown.append(WorkerNode(name=name, verdict="drain", reason=record.reason, drained=True, since=record.at))
-    return tuple(shown)
 
 
 SAY_EVERY_S = 10.0
@@ -210,6 +180,7 @@ class QueueHandlers:
             ChangeQueue: self._change,
             ListQueues: self._list,
             ListWorkflows: self._list_workflows,
+            ListThresholds: self._list_thresholds,
         }
 
     async def _pause(self, request: PauseQueue) -> Reply:
@@ -241,8 +212,10 @@ class QueueHandlers:
         return replace(found, queues=tuple(one for one in found.queues if within.covers_queue(one.name)))
 
     async def _list_workflows(self, request: ListWorkflows) -> Reply:
-        now = self._manager.now()
-        return await self._manager.ledger.read(lambda book: workflow_list(book, request.name, now))
+        return await self._manager.ledger.read(lambda book: workflow_list(book, request.name, self._manager.now()))
+
+    async def _list_thresholds(self, request: ListThresholds) -> Reply:
+        return await self._manager.ledger.read(lambda book: threshold_list(book, request.name, self._manager.now()))
 
 
 def queue_list(book: JobBook, now: float) -> QueueList:

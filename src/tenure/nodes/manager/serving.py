@@ -166,6 +166,7 @@ class ManagerGauges(NodeGauges):
             ["queue"],
             work_left(book, now, self._says_left),
         )
+        yield from threshold_gauges(book)
         workers = verdicts(manager.standings(), book.state.drained)
         yield gauges("tenure_workers", "Workers by the leader's verdict.", ["verdict"], workers)
 
@@ -177,6 +178,20 @@ class ManagerGauges(NodeGauges):
             return None
         eta = reports.progress.eta(job_id, workflow, live.fraction)
         return eta.left_s if eta is not None else None
+
+
+def threshold_gauges(book: JobBook) -> Iterator[GaugeMetricFamily]:
+    """Yields the stall thresholds of the workflows that were learned of, and how often the learned one was wrong, or found a hang sooner."""
+    found = {tuple(key.rpartition("@")[::2]): one for key, one in book.state.gaps.workflows.items()}
+    labels = ["workflow", "version"]
+    learned = {key: one.proposed_s for key, one in found.items() if one.proposed_s}
+    yield gauges("tenure_threshold_learned_seconds", "The learned stall threshold.", labels, learned)
+    held = {key: one.set_s for key, one in found.items() if one.set_s}
+    yield gauges("tenure_threshold_set_seconds", "The stall threshold that is set.", labels, held)
+    wrong = {key: one.wrong_ever for key, one in found.items()}
+    yield gauges("tenure_threshold_wrong", "Healthy attempts that the learned threshold ends.", labels, wrong)
+    sooner = {key: one.found for key, one in found.items()}
+    yield gauges("tenure_threshold_found_sooner", "Hangs that it ends before the set one.", labels, sooner)
 
 
 class NodeMetrics(PortMetrics):

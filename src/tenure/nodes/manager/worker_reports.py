@@ -38,6 +38,7 @@ from tenure.nodes.grant_views import Granted, report_grants, worker_grant
 from tenure.nodes.held_requests import Held
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.departures import Departures
 from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.live_progress import LiveProgress
@@ -67,6 +68,7 @@ class WorkerReportHandlers:
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
         self.reported = ReportedAttempts()
+        self.departures = Departures(ledger, self.reported)
         self.progress = LiveProgress(ledger, self.reported, self._now)
         self.granted = Granted(self._grants, self.watch.last, self.progress.eta)
         self._held = Held(mandate.environment.clock)
@@ -98,6 +100,7 @@ class WorkerReportHandlers:
         own = self._own(report)
         self.reported.remember(own, self._now())
         self.brake.heard(own, self._now())
+        self.departures.heard(own, self._now())
         await self._hear(report)
         unwanted = await self._unwanted(report)
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
@@ -290,6 +293,7 @@ class WorkerReportHandlers:
                 self._failures.note(FailedOn.WORKER, name, "asking the gossip pool for it", error)
         await self._decide(self.fleet.sweep(now))
         await self.brake.look(now)
+        await self.departures.look(now)
         self._note_broken()
         for report in self.reported.reports():
             if not self.fleet.knows(report.worker, report.start):

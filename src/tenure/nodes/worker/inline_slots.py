@@ -337,9 +337,9 @@ class InlineSlots:
         watched.watch.occupant = reading.occupant or watched.watch.occupant
         self._brake.look(watched, reading, self._clock.monotonic())
         verdict = watched.watch.step(reading, self._clock.monotonic(), self._clock.boottime())
-        if verdict.act is Act.EXTEND:
-            if not watched.extending:
-                self._in_background(self.extend_lease(one, reading))
+        watched.record.set_longest_gap(watched.watch.gaps.longest_s, watched.serial)
+        if verdict.act is Act.EXTEND and not watched.extending:
+            self._in_background(self.extend_lease(one, reading))
         elif verdict.act is Act.CANCEL:
             self._ask_to_end(one, verdict.code, verdict.reason)
         elif verdict.act is Act.KILL:

@@ -19,6 +19,7 @@ from tenure.beat.metrics import LeaseMetrics
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.errors import BoardError
+from tenure.health.least_loss import MarkWatch
 from tenure.logs import NodeLog
 from tenure.work.attempt_failures import CAUSES
 from tenure.work.attempt_logs import LogPublisher
@@ -77,11 +78,16 @@ class AttemptSupervision:
         self._unreadable: dict[int, float] = {}
         self._dropping = False
         self.brake = WaitBrake()
+        self._marks: MarkWatch[int] = MarkWatch()
 
     @property
     def records(self) -> list[int]:
         """Returns the indexes of the records that hold an attempt."""
         return list(self._watched)
+
+    def leaving(self, now: float, until: float) -> list[int]:
+        """Returns the records of the attempts that leave now, of all that have to by `until`, so that the least work is lost."""
+        return self._marks.leaving(self._watched, now, until)
 
     def look(self) -> bool:
         """Looks at every record once. Returns True when an attempt began or ended since the last look."""
@@ -142,7 +148,9 @@ class AttemptSupervision:
         if watched is None:
             return
         self.brake.look(watched, reading, monotonic)
+        self._marks.look(index, reading.saved, monotonic)
         verdict = watched.watch.step(reading, monotonic, boottime)
+        watched.record.set_longest_gap(watched.watch.gaps.longest_s, watched.serial)
         if verdict.act is not Act.NOTHING:
             self._act(slot, index, watched, reading, verdict)
 
@@ -157,6 +165,7 @@ class AttemptSupervision:
             return watched if watched is not None and watched.serial == reading.serial else None
         if watched is None or watched.serial != reading.serial:
             watched = self._watched[index] = self._watch(index, occupant, reading.serial)
+            self._marks.forget(index)  # another attempt
         watched.watch.occupant = occupant
         return watched
 
@@ -305,10 +314,11 @@ class AttemptSupervision:
         if held.phase is Phase.CLAIMED or exit_failure is None:
             self._submit(f"giving {held.occupant.workflow} back", lambda: self._deliveries.give_back(held))
         else:
-            failure = failure_of(watched, exit_failure, slot.last_trouble)
+            failure, measured = failure_of(watched, exit_failure, slot.last_trouble), held
             if watched is not None and reading is not None:
                 failure = failure.after_beats(watched.watch.history, held.occupant, reading, self._clock)
-            self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(held, failure))
+                measured = held.after_silence(record, reading, self._clock)
+            self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(measured, failure))
         return held
 
     def _held(self, index: int, reading: BeatReading | None, watched: SupervisedAttempt | None) -> HeldDelivery | None:

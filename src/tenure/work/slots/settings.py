@@ -38,6 +38,8 @@ class SlotSettings:
     drain: Literal["finish", "handover"] = "finish"
     """On SIGTERM, running work finishes, or stops so that another worker goes on from its checkpoint."""
     drain_timeout_s: float = 3_600.0
+    handover_s: float = 0.0
+    """With `drain="handover"`: the seconds within which running work stops, each attempt when the least work is lost. 0: all at once."""
     tick_s: float = 0.1
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
@@ -62,6 +64,8 @@ class SlotSettings:
             raise LimitError("concurrency", self.concurrency, "between 1 and 1,000")
         if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
             raise LimitError("memory_limit_mb", self.memory_limit_mb, "64 or more, or None")
+        if not 0 <= self.handover_s < float("inf"):
+            raise LimitError("handover_s", self.handover_s, "0 seconds or more")
         if self.settle_s is not None and not 0 < self.settle_s < float("inf"):
             raise LimitError("settle_s", self.settle_s, "above 0 seconds, or None")
         self.ladder.check()
@@ -83,6 +87,11 @@ class SlotSettings:
     def lanes(self) -> tuple[str, ...]:
         """Returns all mailboxes to serve, each once. Earlier ones go first, and later ones never starve (decision 0146)."""
         return tuple(dict.fromkeys((self.queue, *self.more_queues)))
+
+    @property
+    def leave_within_s(self) -> float:
+        """Returns the seconds within which running work has to have ended, once the worker drains."""
+        return self.handover_s if self.drain == "handover" else self.drain_timeout_s
 
     @property
     def settle_within_s(self) -> float:

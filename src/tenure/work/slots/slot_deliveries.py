@@ -20,11 +20,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tenure.beat.board import BeatBoard, BoardIdentity, check_own_folder
+from tenure.beat.gaps import silence_of
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import BoardError, EngineWentBackError, ForeignFileError, TenureError
 from tenure.logs import NodeLog
+from tenure.silence import AttemptSilence
 from tenure.work.attempt_logs import FileLines, fence_of, keep_log, key_of
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult, extend_message
 from tenure.work.runner import Settler, run_steps
@@ -47,6 +49,7 @@ class HeldDelivery(NamedTuple):
     """Boot time at which the lease is lost, as it was last extended: the ticket only knows the lease of the claim."""
     mark: int = 0
     """Names the checkpoint that it had saved (`mark_of`); 0 where the board does not tell."""
+    silence: AttemptSilence | None = None
 
     @classmethod
     def on(cls, record: BeatRecord) -> HeldDelivery | None:
@@ -65,6 +68,10 @@ class HeldDelivery(NamedTuple):
             return None
         lease_until = record.lease_of(reading.serial)
         return cls(record.index, reading.serial, occupant, reading.steps, reading.phase, lease_until, reading.saved)
+
+    def after_silence(self, record: BeatRecord, reading: BeatReading, clock: Clock) -> HeldDelivery:
+        """Returns it with how long the attempt was silent, from a record that is still its own."""
+        return self._replace(silence=silence_of(self.occupant, record, reading, clock))
 
 
 class SlotDeliveries:
@@ -154,6 +161,7 @@ class SlotDeliveries:
             beats=held.steps,
             seconds=max(0.0, self._clock.boottime() - occupant.started_at) if occupant.started_at else 0.0,
             mark=held.mark,
+            silence=held.silence,
         )
 
     def return_claim(self, held: HeldClaim) -> None:

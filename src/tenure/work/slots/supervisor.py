@@ -378,13 +378,13 @@ class Supervisor:
     def _drained(self, parts: SupervisorParts) -> bool:
         now, attempts = self._clock.monotonic(), parts.attempts
         if not parts.pool.draining:
-            self._drain_deadline = now + self.settings.drain_timeout_s
+            self._drain_deadline = now + self.settings.leave_within_s
             parts.desk.drain()
             parts.pool.drain()
-        if self._stopping or self._handover or self.settings.drain == "handover" or now >= self._drain_deadline:
-            for index in attempts.records:
-                with self._errors.isolate(f"handing over the attempt in record {index}"):
-                    attempts.cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
+        leaving = attempts.leaving(now, self._drain_deadline) if self.settings.drain == "handover" else []
+        for index in attempts.records if self._stopping or self._handover or now >= self._drain_deadline else leaving:
+            with self._errors.isolate(f"handing over the attempt in record {index}"):
+                attempts.cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
         if self._stopping:
             attempts.kill_now()
         return not parts.pool.slots

@@ -14,15 +14,17 @@ const opened = signal({}); // letters that are looked at, by id
 export const Queues = page(
   () => ({
     queues: new Asking("queues"),
+    thresholds: new Asking("thresholds", {}, { every: 15, when: () => may("thresholds") }),
     letters: new Asking("dead_letters", {}, { every: 8, when: () => may("dead_letters") }),
   }),
-  ({ queues, letters }) => {
+  ({ queues, thresholds, letters }) => {
     const found = queues.answer.value;
     return html`<div class="stack">
       <h1>Queues and dead letters</h1>
       <${Freshness} asking=${queues} /><${Missing} missing=${found?.missing} />
       <${Section} title="Queues">${found ? html`<${Table} queues=${found.queues} />` : html`<${Waiting} asking=${queues} what="the queues" />`}<//>
       <${Section} title="Dead letters"><${Letters} letters=${letters} /><//>
+      <${Section} title="Stall thresholds"><${Thresholds} thresholds=${thresholds} /><//>
     </div>`;
   },
 );
@@ -67,6 +69,25 @@ const Letters = live(({ letters }) => {
       <div>${one.reason}</div>
       ${one.id in opened.value && html`<pre tabindex="0">${opened.value[one.id]}</pre>`}
     </div>`)}`;
+});
+
+const Thresholds = live(({ thresholds }) => {
+  if (!may("thresholds")) return html`<p class="quiet">Your token does not show thresholds.</p>`;
+  const found = thresholds.answer.value;
+  if (!found) return html`<${Waiting} asking=${thresholds} what="thresholds" />`;
+  if (!found.thresholds.length) return html`<${Empty} title="Nothing was learned yet.">How long healthy attempts are silent is learned from those that ran for a second or more.<//>`;
+  return html`<${Freshness} asking=${thresholds} /><div class="scroll"><table>
+    <thead><tr><th>workflow</th><th class="num">attempts</th><th class="num">set</th><th class="num">learned</th><th class="num">holds</th><th>why</th><th class="num">wrong</th><th class="num">found sooner</th></tr></thead>
+    <tbody>${found.thresholds.map((one) => html`<tr key=${one.name + one.version + (one.datacenter || "")}>
+      <td>${one.name} <span class="quiet">${one.version}${one.datacenter ? ` in ${one.datacenter}` : ""}</span></td>
+      <td class="num">${count(one.attempts)}</td>
+      <td class="num">${one.set_s ? brief(one.set_s) : "–"}</td>
+      <td class="num">${one.learned_s ? brief(one.learned_s) : "–"}</td>
+      <td class="num">${one.holds_s ? brief(one.holds_s) : "–"}</td>
+      <td class="quiet">${one.why}${[one.last_wrong, one.last_found].filter(Boolean).map((call) => html`<div><${JobLink} id=${call.job_id} name=${call.job_id} />: ${call.text}</div>`)}</td>
+      <td class="num">${count(one.wrong)}</td>
+      <td class="num">${count(one.found)}</td>
+    </tr>`)}</tbody></table></div>`;
 });
 
 async function look({ mailbox, id, datacenter = "" }) {

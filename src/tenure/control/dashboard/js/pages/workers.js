@@ -6,7 +6,7 @@ import { Command, Empty, Freshness, JobLink, Missing, Progress, Section, Since, 
 import { route } from "../route.js";
 import { Grants, TimeLeft } from "../timeleft.js";
 import { html } from "../view.js";
-import { brief, moment, some } from "../words.js";
+import { brief, count, moment, some } from "../words.js";
 
 export const Workers = page(
   () => ({ nodes: new Asking("nodes", { attempts: true }) }),
@@ -36,6 +36,8 @@ function Worker({ one }) {
       <div class="line">
         <${Verdict} verdict=${one.verdict} />
         ${one.drained && html`<span class="flag">${icon("cancelled")} drained by an operator</span>`}
+        ${one.running ? html`<span class="quiet" title="Work since its attempts last saved: it would be done again if they ended now">${brief(one.loss_s)} not saved</span>` : null}
+        ${one.moved ? html`<span class="quiet">${count(one.moved)} left, ${brief(one.lost_s)} of work lost</span>` : null}
         ${one.health && html`<span>class <strong>${one.health}</strong></span>`}
         ${here && html`<span>${one.slots - one.free} of ${some(one.slots, "slot")} busy</span>`}
         ${here && html`<span class="quiet">last proof ${brief(one.heard_s_ago)} ago</span>`}

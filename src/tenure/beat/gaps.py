@@ -1,0 +1,50 @@
+"""Measures the longest silence of an attempt from the looks of its supervisor, so that a beat costs nothing for it."""
+
+from __future__ import annotations
+
+from tenure.beat.record import BeatReading, BeatRecord, Brake, Occupant
+from tenure.clock import Clock
+from tenure.silence import AttemptSilence
+
+LEAST_RUN_S = 1.0
+
+
+class GapWatch:
+    """Follows the stall clock of one attempt. A silence counts when a later proof has ended it.
+
+    Looks are rarer than beats can be. One new beat since the last look tells the silence exactly. Of several, the first came after that look, so
+    the silence is known up to that look: it is told too short by less than the time between two looks.
+    """
+
+    __slots__ = ("_looked_at", "_since", "_steps", "longest_s")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._looked_at, self._steps = 0.0, 0
+        self.longest_s = 0.0
+
+    def look(self, since: float, steps: int, now: float) -> bool:
+        """Takes a look: since when the stall clock runs, and the beats so far. Returns True when the longest silence grew."""
+        before, self._since = self._since, since
+        looked_at, self._looked_at = self._looked_at, now
+        new, self._steps = steps - self._steps, steps
+        if before is None or since <= before:
+            return False
+        gap = (since if new <= 1 else min(since, looked_at)) - before
+        if gap <= self.longest_s:
+            return False
+        self.longest_s = gap
+        return True
+
+
+def silence_of(occupant: Occupant, record: BeatRecord, reading: BeatReading, clock: Clock) -> AttemptSilence | None:
+    """Returns how long an attempt was silent that ends now; None where a leader has no use for it.
+
+    Work that runs for less than a second has no silence that a threshold could meet, and there is much of it.
+    """
+    if not occupant.managed or not occupant.started_at or clock.boottime() - occupant.started_at < LEAST_RUN_S:
+        return None
+    now, longest_s = clock.monotonic(), record.gap_of(reading.serial)
+    held = reading.brake is not Brake.NONE  # then its stall clock stands still
+    last_s = 0.0 if held else max(0.0, now - max(reading.beat_at, min(reading.silent_until, now)))
+    return AttemptSilence(round(longest_s, 2), round(last_s, 2), occupant.stall_s, occupant.version, occupant.learned)
