@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.engines import InMemoryMailbox, checks
+from tenure.clock import ManualClock
+from tenure.engines import InMemoryMailbox, MemoryEngine, Outgoing, checks
 from tenure.engines.checks import BodyCodec
-from tenure.errors import LimitError, SerializationError
+from tenure.errors import ConfigurationError, LimitError, SerializationError
 
 
 @pytest.mark.parametrize("name", ["a", "A9", "a/b.c_d-e", "x" * 128])
@@ -135,3 +136,13 @@ def test_a_type_that_json_cannot_carry_is_refused_when_the_mailbox_is_opened() -
 def test_a_large_body_names_what_is_too_large() -> None:
     with pytest.raises(LimitError, match=r"reply is 600,002 bytes"):
         BodyCodec(Any).encode("x" * 600_000, "reply")
+
+
+def test_one_call_for_several_mailboxes_is_checked_as_a_whole() -> None:
+    engine, other = MemoryEngine(ManualClock()), MemoryEngine(ManualClock())
+    half = [Outgoing(number) for number in range(600)]
+    with pytest.raises(LimitError, match="send_many"):
+        engine.send_across([(engine.mailbox("a"), half), (engine.mailbox("b"), half)])
+    with pytest.raises(ConfigurationError, match="'b' belongs to another engine"):
+        engine.send_across([(engine.mailbox("a"), half[:1]), (other.mailbox("b"), half[:1])])
+    assert engine.mailbox("a").approximate_count() == 0

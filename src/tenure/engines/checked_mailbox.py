@@ -248,11 +248,15 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
         check_batch(messages)
-        # All of it is checked before any of it is queued.
+        checked = self.checked(messages)
+        return self._send_many(checked) if checked else []
+
+    def checked(self, messages: Sequence[Outgoing[BodyT]]) -> list[CheckedMessage]:
+        """Checks and encodes all of them, before any is queued."""
         checked = [self._checked(m.body, m.key, m.generation, m.reply_to, m.delay) for m in messages]
         if self.handle.closed:
             self.check_open()
-        return self._send_many(checked) if checked else []
+        return checked
 
     def _checked(
         self, body: BodyT, key: str | None, generation: int, reply_to: Mailbox[ReplyT, Any] | str | None, delay: float

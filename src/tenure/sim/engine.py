@@ -17,7 +17,9 @@ from tenure.engines.contracts import (
     Journal,
     Leader,
     Mailbox,
+    Outgoing,
     ReplyT,
+    Sent,
     Snapshot,
     Store,
     Term,
@@ -58,6 +60,20 @@ class SimEngine(Engine):
     ) -> Consumer[BodyT, ReplyT]:
         inner = self._inner.consumer(body, reply, max_delivery_count=max_delivery_count)
         return SimConsumer(self.connection, self._inner, inner)
+
+    def send_across(self, batches: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]]) -> list[Sent]:
+        ours = [(mailbox, tuple(messages)) for mailbox, messages in batches if isinstance(mailbox, SimMailbox)]
+        if len(ours) == 1:
+            return ours[0][0].send_many(ours[0][1])
+
+        def send() -> list[Sent]:
+            sent = self._inner.send_across([(mailbox._inner, messages) for mailbox, messages in ours])
+            for mailbox, _ in ours:
+                self.connection.backend.touch(mailbox.topic)
+            return sent
+
+        names = ", ".join(dict.fromkeys(mailbox.name for mailbox, _ in ours))
+        return self.connection.do(send, f"send {sum(len(each) for _, each in ours)} to {names}")
 
     def journal(self, name: str) -> Journal:
         return SimJournal(self.connection, self._inner.journal(name))

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tenure.backoff import Retry
+from tenure.work.async_child_submissions import AsyncChildSubmissions
 from tenure.work.base_context import (
     LOOK_EVERY_S,
     BaseContext,
@@ -17,6 +18,7 @@ from tenure.work.base_context import (
     current_or_none,
     run_with_context,
 )
+from tenure.work.child_submissions import ChildSubmissions
 from tenure.work.declared_spells import AsyncPolling, Polling
 from tenure.work.step_calls import StepCall, run_step, run_step_async
 from tenure.work.subprocesses import Finished, run_command, run_command_async
@@ -39,7 +41,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Context(BaseContext):
+class Context(ChildSubmissions):
     """`ctx` of a sync workflow."""
 
     def checkpoint(self, data: Any) -> None:
@@ -122,25 +124,12 @@ class Context(BaseContext):
         """
         return Polling(self, every_s, most_s, why)
 
-    def submit(self, workflow: Any, /, *arguments: Any, key: str = "", **options_and_arguments: Any) -> ChildJob[Any]:
-        """Have another workflow run as a job of its own; `wait()` for it, which proves what it proves.
-
-        The next attempt of this job finds the same child: by `key`, or by the order in which it is submitted. It is cancelled when
-        this job does not complete; `labels={"tenure.parent": ""}` lets it live on.
-        """
-        from tenure.work.job_submission import ChildJob
-
-        courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
-        job_id = courier.submit(submission, known)
-        self.beat()
-        return ChildJob(self, courier, job_id, workflow)
-
     def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""
         return run_command(self, command, **options)
 
 
-class AsyncContext(BaseContext):
+class AsyncContext(AsyncChildSubmissions):
     """`ctx` of an async workflow: what waits is awaited."""
 
     async def checkpoint(self, data: Any) -> None:
@@ -217,17 +206,6 @@ class AsyncContext(BaseContext):
         when it never came.
         """
         return AsyncPolling(self, every_s, most_s, why)
-
-    async def submit(
-        self, workflow: Any, /, *arguments: Any, key: str = "", **options_and_arguments: Any
-    ) -> AsyncChildJob[Any]:
-        """Have another workflow run as a job of its own; see `Context.submit`. Tasks that submit at once give each a `key`."""
-        from tenure.work.job_submission import AsyncChildJob
-
-        courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
-        job_id = await asyncio.to_thread(courier.submit, submission, known)
-        self.beat()
-        return AsyncChildJob(self, courier, job_id, workflow)
 
     async def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""

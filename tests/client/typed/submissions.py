@@ -19,6 +19,7 @@ from tenure import (
     workflow,
 )
 from tenure.client.async_job import AsyncJob
+from tenure.work.job_submission import AsyncChildJob, ChildJob
 
 if TYPE_CHECKING:
     from tenure.testing.datacenter import TestDatacenter
@@ -122,3 +123,30 @@ async def called(ctx: Context, other: AsyncContext) -> None:
     assert_type(encode(ctx, "a.mov"), int)
     assert_type(await review(other, 1), str)
     encode(ctx, 1)  # error
+
+
+def children(ctx: Context) -> None:
+    assert_type(ctx.submit(encode, path="a.mov"), ChildJob[int])
+    assert_type(ctx.submit(encode, "a.mov", 18).wait(), int)
+    assert_type(ctx.submit(review, 1, key="first", timeout=hours(6)), ChildJob[str])
+    assert_type(ctx.submit(encode, {"path": "a.mov"}, queue="gpu"), ChildJob[int])
+    assert_type(ctx.submit("encode", path=1), ChildJob[Any])
+    assert_type(ctx.wait_job(ctx.submit(encode.options(priority=2), path="a.mov")), int)
+    ctx.submit(encode, path=1)  # error
+    ctx.submit(encode)  # error
+    ctx.submit(encode, "a.mov", "18")  # error
+    ctx.submit(encode, pth="a.mov")  # error
+    ctx.submit(encode.options(priority=2), path=1)  # error
+    ctx.submit(encode, path="a.mov", timeout="6h")  # error
+    ctx.submit(encode, path="a.mov", key=1)  # error
+    ctx.submit(encode, path="a.mov", job_id="mine")  # error
+    ctx.submit(remote, path="a.mov")  # error
+
+
+async def awaited_children(ctx: AsyncContext) -> None:
+    assert_type(await ctx.submit(encode, path="a.mov"), AsyncChildJob[int])
+    assert_type(await (await ctx.submit(review, 1)).wait(), str)
+    assert_type(await ctx.submit(encode, "a.mov", key="one"), AsyncChildJob[int])
+    await ctx.submit(encode, path=1)  # error
+    await ctx.submit(review, pr="1")  # error
+    await ctx.submit(review, pr=1, max_attempts="3")  # error

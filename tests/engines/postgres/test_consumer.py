@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -99,3 +100,28 @@ def test_what_is_given_back_has_its_old_place_also_behind_later_claims(opened: O
     early[1].release()
     again = consumer.exchange(max_messages=2, visibility_timeout=60).messages
     assert [message.body for message in again] == [1, 6]
+
+
+def test_messages_for_several_mailboxes_are_one_commit(opened: Opened, postgres_url: str) -> None:
+    engine = opened()
+    mailboxes = [engine.mailbox(name) for name in "abc"] * 5
+    engine.mailbox("a").send("warm")
+    before = transactions(postgres_url)
+    engine.send_across([(mailbox, [Outgoing("x", key=str(place))]) for place, mailbox in enumerate(mailboxes)])
+    assert transactions(postgres_url) - before == 2
+
+
+def test_senders_to_the_same_mailboxes_in_another_order_do_not_wait_for_each_other(opened: Opened) -> None:
+    """Each holds the locks of both mailboxes until it commits: taken in the order of the messages they would be a deadlock."""
+
+    def send(turned: bool) -> None:
+        with opened() as engine:
+            mailboxes = [engine.mailbox(name) for name in ("ba" if turned else "ab")]
+            for generation in range(1, 60):
+                batch = [Outgoing("x", key=str(key), generation=generation) for key in range(5)]
+                engine.send_across([(mailbox, batch) for mailbox in mailboxes])
+
+    with ThreadPoolExecutor(2) as pool:
+        for sender in [pool.submit(send, turned) for turned in (False, True)]:
+            sender.result(60)
+    assert opened().mailbox("a").depth().ready == 5

@@ -78,3 +78,13 @@ def test_a_mailbox_that_holds_nothing_is_not_noted_for_ever(opened: Opened) -> N
     assert mailbox.receive() == []
     with opened().connections.session_of_its_own("looking") as session:
         assert session.ask("SMEMBERS", f"{opened().settings.prefix}b") == []
+
+
+def test_messages_for_several_mailboxes_are_one_round_trip(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = opened()
+    mailboxes = [engine.mailbox(name) for name in "abc"] * 5
+    sent: list[Any] = []
+    send = RedisSession.send
+    monkeypatch.setattr(RedisSession, "send", lambda self, *words: [sent.append(words), send(self, *words)][1])
+    engine.send_across([(mailbox, [Outgoing("x", key=str(place))]) for place, mailbox in enumerate(mailboxes)])
+    assert len(sent) == 1

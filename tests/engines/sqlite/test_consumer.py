@@ -59,3 +59,10 @@ def test_a_lost_ring_for_a_covered_mailbox_is_made_good(opened: Opener) -> None:
     other.wakeups.ring = lambda name: None  # type: ignore[method-assign]
     other.mailbox("b").send("x")
     assert [message.body for message in poll.result(10)] == ["x"]
+
+
+def test_messages_for_several_mailboxes_are_one_commit(opened: Opener) -> None:
+    engine = opened()
+    mailboxes = [engine.mailbox(name) for name in "abc"] * 5
+    batches = [(mailbox, [Outgoing("x", key=str(place))]) for place, mailbox in enumerate(mailboxes)]
+    assert statements(engine, lambda: engine.send_across(batches)).count("COMMIT") == 1

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts.consumer import Consumer
-from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, ReplyT
+from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, Outgoing, ReplyT, Sent
 
 MAX_VISIBILITY_S = 43_200
 """Twelve hours: leases, delays and nack delays are between 0 and this."""
@@ -269,6 +269,13 @@ class Engine(ABC):
         max_delivery_count: int | None = None,
     ) -> Consumer[BodyT, ReplyT]:
         """A consumer of many mailboxes, which covers none yet."""
+
+    def send_across(self, batches: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]]) -> list[Sent]:
+        """Queue messages of several mailboxes of this engine in their order, in one round trip where the engine can.
+
+        A mailbox may come several times. Refused keys are told, and do not stop the rest.
+        """
+        return [sent for mailbox, messages in batches for sent in mailbox.send_many(messages)]
 
     @abstractmethod
     def journal(self, name: str) -> Journal: ...

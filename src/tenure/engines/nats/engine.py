@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -26,6 +26,7 @@ from tenure.engines.checked_handles import (
     OperationMetrics,
     page_of,
 )
+from tenure.engines.checked_mailbox import CheckedMessage
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
     MAX_SCAN_BYTES,
@@ -33,6 +34,7 @@ from tenure.engines.contracts import (
     Finding,
     Leader,
     Refusal,
+    Sent,
     Term,
 )
 from tenure.engines.nats import commands as c
@@ -44,7 +46,7 @@ from tenure.engines.nats.commands import AnyCommand
 from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.consumer import NatsConsumer
 from tenure.engines.nats.journal import NatsJournal
-from tenure.engines.nats.mailbox import NatsMailbox
+from tenure.engines.nats.mailbox import NatsMailbox, send_across
 from tenure.engines.nats.polls import NatsPolls
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Names
 from tenure.errors import (
@@ -349,6 +351,17 @@ class NatsEngine(CheckedEngine):
 
     async def _ask(self, kind: Callable[..., AnyCommand], values: tuple[Any, ...]) -> Any:
         return await self.log.ask(kind(self.log.new_id(), *values))
+
+    def ask_each(self, operation: str, kind: Callable[..., AnyCommand], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Append commands in their order, and be told what came of each: none waits for the answer to the one before."""
+        return self.call(operation, self._ask_each, kind, each)
+
+    async def _ask_each(self, kind: Callable[..., AnyCommand], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        # Tasks begin in their order, and each hands its command to the connection before it waits.
+        return await asyncio.gather(*(self._ask(kind, values) for values in each))
+
+    def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+        return send_across(self, batches)
 
     async def timed(self, operation: str, work: Awaitable[T]) -> T:
         begun = self.clock.monotonic()

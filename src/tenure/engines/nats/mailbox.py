@@ -169,6 +169,16 @@ class NatsDeadLetters(DeadLetters):
         return int(self._engine.ask("purge_dead", c.Forget, self._mailbox.name, None))
 
 
+def send_across(engine: NatsEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+    """Queues messages of several mailboxes: one message of the log for each run of one mailbox, sent without waiting for the one before."""
+    room = engine.link.max_payload // 2
+    parts = [
+        (mailbox.name, part) for mailbox, messages in batches for part in _parts([_item(m) for m in messages], room)
+    ]
+    told = engine.ask_each("send_across", c.Send, parts)
+    return [Sent(message, None if refused is None else str(refused)) for part in told for message, refused in part]
+
+
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
 
 

@@ -13,13 +13,14 @@ import psycopg
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
-from tenure.engines.contracts import Finding, Refusal
+from tenure.engines.checked_mailbox import CheckedMessage
+from tenure.engines.contracts import Finding, Refusal, Sent
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
 from tenure.engines.postgres.connections import PostgresConnections, PostgresSession, Rows
 from tenure.engines.postgres.consumer import PostgresConsumer
 from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
-from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox
+from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox, send_across
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import TenureError
@@ -138,6 +139,9 @@ class PostgresEngine(ServerEngine):
         self.warn_of(findings, log)
         if not self.settings.notify:
             log.warning("%s: notify=off, so consumers poll every %g s", self.url, self.settings.poll_s)
+
+    def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+        return send_across(self, batches)
 
     def server_time(self) -> float:
         return float(self.ask("now")[0][0])

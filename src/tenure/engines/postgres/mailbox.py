@@ -227,16 +227,12 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if all(m.is_plain for m in messages):
             rows = self.query("send_plain", (self.name, bodies, None, None, None))
             return [Sent(str(number)) for (number,) in rows]
-        delays, answers = [m.delay for m in messages], [m.reply_to for m in messages]
-        generations, keys = [m.generation for m in messages], [m.key for m in messages]
+        delays, answers, generations, keys = _columns(messages)
         if not any(key is not None for key in keys):
             rows = self.query("send_plain", (self.name, bodies, delays, answers, generations))
             return [Sent(str(number)) for (number,) in rows]
         rows = self.query("send_mixed", (self.name, bodies, delays, answers, generations, keys))
-        return [
-            sent_or_refused(message, str(number), newest, revoked=bool(revoked))
-            for message, (number, newest, revoked) in zip(messages, rows, strict=True)
-        ]
+        return _outcomes(messages, rows)
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         self.engine.tidy_if_due()
@@ -332,3 +328,25 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         """One round trip for the handle itself, which must be open."""
         self.check_open()
         return self.query(operation, values)
+
+
+def send_across(engine: PostgresEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+    """Queues messages of several mailboxes with one call and one commit, in order."""
+    names = [mailbox.name for mailbox, messages in batches for _ in messages]
+    all_of_them = [message for _, messages in batches for message in messages]
+    values = (names, [m.body for m in all_of_them], *_columns(all_of_them))
+    statement = engine.statements.send_across
+    return _outcomes(all_of_them, engine.connections.query("send_across", statement, values, MailboxConnectionError))
+
+
+def _columns(messages: list[CheckedMessage]) -> tuple[list[float], list[str | None], list[int], list[str | None]]:
+    """Returns delays, reply addresses, generations and keys, as the functions that send several take them."""
+    delays, answers = [m.delay for m in messages], [m.reply_to for m in messages]
+    return delays, answers, [m.generation for m in messages], [m.key for m in messages]
+
+
+def _outcomes(messages: list[CheckedMessage], rows: Rows) -> list[Sent]:
+    return [
+        sent_or_refused(message, str(number), newest, revoked=bool(revoked))
+        for message, (number, newest, revoked) in zip(messages, rows, strict=True)
+    ]

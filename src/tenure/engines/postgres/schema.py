@@ -19,7 +19,7 @@ from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
 """The version of the tables, and of the meaning that functions give to their rows. A process refuses a schema of a version above its own."""
-REVISION = 8
+REVISION = 9
 """The revision of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: their arguments and results are the same."""
 # version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
@@ -132,6 +132,9 @@ class Statements:
     send_keyed: str = "SELECT * FROM {s}.send_keyed(%b::text, %b::bytea, %b::float8, %b::text, %b::bigint, %b::text)"
     send_mixed: str = (
         "SELECT * FROM {s}.send_mixed(%b::text, %b::bytea[], %b::float8[], %b::text[], %b::bigint[], %b::text[])"
+    )
+    send_across: str = (
+        "SELECT * FROM {s}.send_across(%b::text[], %b::bytea[], %b::float8[], %b::text[], %b::bigint[], %b::text[])"
     )
     claim: str = "SELECT * FROM {s}.lease(%b::text, %b::int, %b::float8, %b::bigint, %b::smallint, %b::int, %b::float8, %b::boolean)"
     exchange: str = (

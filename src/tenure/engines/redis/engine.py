@@ -9,15 +9,15 @@ from typing import Any
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
-from tenure.engines.checked_mailbox import LostClaims
-from tenure.engines.contracts import Finding, Refusal
+from tenure.engines.checked_mailbox import CheckedMessage, LostClaims
+from tenure.engines.contracts import Finding, Refusal, Sent
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, every_script
 from tenure.engines.redis.consumer import RedisConsumer
 from tenure.engines.redis.handover import Offers, PipelinedCommands
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
-from tenure.engines.redis.mailbox import RedisMailbox
+from tenure.engines.redis.mailbox import RedisMailbox, send_across
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import EngineUnavailableError, EngineVersionError, MailboxConnectionError
@@ -167,6 +167,9 @@ class RedisEngine(ServerEngine):
         if new and (loss := address.possible_loss(self._facts)):
             log.warning("%s: %s", self.url, loss)
         return str(instance)
+
+    def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+        return send_across(self, batches)
 
     def server_time(self) -> float:
         return float(self.ask("now")[1] / 1e6)

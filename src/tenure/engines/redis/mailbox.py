@@ -353,6 +353,14 @@ def _outcome(message: CheckedMessage, name: bytes, newest: bytes | None = None, 
     return sent_or_refused(message, name.decode(), None if newest is None else int(newest), revoked=bool(revoked))
 
 
+def send_across(engine: RedisEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+    """Queues messages of several mailboxes with one script, in order."""
+    each = [(mailbox.name, message) for mailbox, messages in batches for message in messages]
+    words = (word for name, m in each for word in (name, *_arguments(m), m.key or ""))
+    answers = engine.call("send_across", *words)[1]
+    return [_outcome(message, *answer) for (_, message), answer in zip(each, answers, strict=True)]
+
+
 def _arguments(message: CheckedMessage) -> tuple[Argument, ...]:
     """The message as the scripts that send take it, without its key."""
     return message.body, microseconds(message.delay), message.reply_to or "", message.generation

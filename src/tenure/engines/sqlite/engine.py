@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from typing import Any
 
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, PolledEngine
-from tenure.engines.contracts import Finding
+from tenure.engines.checked_mailbox import CheckedMessage
+from tenure.engines.contracts import Finding, Sent
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
 from tenure.engines.sqlite.consumer import SqliteConsumer
@@ -81,6 +83,10 @@ class SqliteEngine(PolledEngine):
 
     def now(self) -> float:
         return self.database.now() / 1e6
+
+    def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
+        sent: list[Sent] = batches[0][0].send_with(batches)
+        return sent
 
     def describe(self) -> dict[str, str]:
         """Returns facts about this engine for people; `wake-up` says when it polls, and why."""

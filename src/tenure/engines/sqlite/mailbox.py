@@ -143,6 +143,19 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._sent()
         return sent
 
+    def send_with(self, batches: list[tuple[SqliteMailbox[Any, Any], list[CheckedMessage]]]) -> list[Sent]:
+        """Queues messages of these mailboxes in one transaction: one sync to the disk, however many mailboxes there are."""
+        stem, sent = self.new_id(), list[Sent]()
+        with self.database.writer as tx:
+            now = self.database.now()
+            for mailbox, messages in batches:
+                for message in messages:
+                    sent.append(mailbox._queue_or_say_why(tx, _new(f"{stem}.{len(sent)}", message), now))
+        for topic in {mailbox.topic for mailbox, _ in batches}:
+            self.engine.wakeups.ring(topic)
+        self.engine.upkeep.after_write()
+        return sent
+
     def _queue_or_say_why(self, tx: sqlite3.Connection, message: NewMessage, now: int) -> Sent:
         try:
             queue(tx, self.name, message, now)

@@ -14,23 +14,28 @@ MOST_BYTES_AT_ONCE = 262_144
 _encode = msgspec.json.Encoder().encode
 
 
-def batches(orders: Sequence[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
-    """Returns (mailbox, orders) for each batch, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
+def batches(orders: Sequence[Dispatch]) -> list[list[Dispatch]]:
+    """Returns the orders in batches, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
     try:
         return list(_batches(orders))
     except Exception:
-        return [(order.mailbox, [order]) for order in orders]
+        return [[order] for order in orders]
 
 
-def _batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
-    for name, group in groupby(orders, key=lambda order: order.mailbox):
-        batch: list[Dispatch] = []
-        size = 0
-        for order in group:
-            own = len(_encode(order.arguments))
-            if batch and size + own > MOST_BYTES_AT_ONCE:
-                yield name, batch
-                batch, size = [], 0
-            batch.append(order)
-            size += own
-        yield name, batch
+def _batches(orders: Iterable[Dispatch]) -> Iterator[list[Dispatch]]:
+    batch: list[Dispatch] = []
+    size = 0
+    for order in orders:
+        own = len(_encode(order.arguments))
+        if batch and size + own > MOST_BYTES_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append(order)
+        size += own
+    if batch:
+        yield batch
+
+
+def by_mailbox(orders: Iterable[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
+    """Returns (mailbox, orders) for each run of orders to one mailbox. A mailbox comes several times where orders alternate: they keep their order."""
+    return [(name, list(run)) for name, run in groupby(orders, key=lambda order: order.mailbox)]

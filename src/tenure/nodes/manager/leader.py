@@ -35,7 +35,7 @@ from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.dispatch_batches import batches
+from tenure.nodes.manager.dispatch_batches import batches, by_mailbox
 from tenure.nodes.manager.earned_time import chosen_stuck_s
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
@@ -223,7 +223,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self._unordered = set(again)
             if not orders and not again:
                 return
-            sent = [order for name, some in batches(orders) for order in await self._send_each(name, some)]
+            sent = [order for some in batches(orders) for order in await self._send_each(some)]
             await self.strikes.commit_all(
                 [
                     RecordDispatched(
@@ -245,10 +245,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             book, self.now(), limit=200, slots=self.worker_reports.fleet.slots, skip=self.strikes.aside, failed=failed
         )
 
-    async def _send_each(self, name: str, orders: list[Dispatch]) -> list[Dispatch]:
+    async def _send_each(self, orders: list[Dispatch]) -> list[Dispatch]:
         """Sends the orders together, or one by one where that fails. Returns the orders that were sent; the job of any other was struck."""
         try:
-            await self._send(name, orders)
+            await self._send(orders)
             return orders
         except Exception as error:
             if concerns_all(error):
@@ -256,18 +256,21 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         return [
             order
             for order in orders
-            if await self.strikes.attempt(order.job_id, partial(self._send, name, [order]), DISPATCHING)
+            if await self.strikes.attempt(order.job_id, partial(self._send, [order]), DISPATCHING)
         ]
 
-    async def _send(self, name: str, orders: list[Dispatch]) -> None:
-        items = [self._item(await self._values.fitted(order)) for order in orders]
-        batch = [
-            Outgoing(item, key=order.key, generation=order.generation, reply_to=RESULTS)
-            for item, order in zip(items, orders, strict=True)
+    async def _send(self, orders: list[Dispatch]) -> None:
+        """Sends the orders in one call, however many mailboxes they are for: workers with different modules cost no more than equal ones."""
+        each = [
+            (self._mailbox(name), [await self._outgoing(order) for order in run]) for name, run in by_mailbox(orders)
         ]
-        for order, sent in zip(orders, await self._calls.run(self._mailbox(name).send_many, batch), strict=True):
+        for order, sent in zip(orders, await self._calls.run(self._engine.send_across, each), strict=True):
             if sent.refused:
                 self.log.warning(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
+
+    async def _outgoing(self, order: Dispatch) -> Outgoing[WorkItem]:
+        item = self._item(await self._values.fitted(order))
+        return Outgoing(item, key=order.key, generation=order.generation, reply_to=RESULTS)
 
     def _item(self, order: Dispatch) -> WorkItem:
         return WorkItem(

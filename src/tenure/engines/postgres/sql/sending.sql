@@ -86,6 +86,29 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Queue several of several mailboxes, in order.
+CREATE FUNCTION {schema}.send_across(p_mailboxes text[], p_bodies bytea[], p_delays float8[], p_reply_to text[], p_generations bigint[], p_keys text[])
+RETURNS TABLE (o_id bigint, o_current bigint, o_revoked boolean) LANGUAGE plpgsql {planner} AS $$
+DECLARE
+    v_lock integer;
+BEGIN
+    -- The locks of send_mixed, in one order whoever sends: two that bring the same mailboxes in another order would wait for each other for ever.
+    FOR v_lock IN SELECT DISTINCT hashtext(name) AS lock FROM unnest(p_mailboxes) AS name ORDER BY lock LOOP
+        PERFORM pg_advisory_xact_lock({batches}, v_lock);
+    END LOOP;
+    FOR n IN 1 .. cardinality(p_bodies) LOOP
+        IF p_keys[n] IS NULL THEN
+            o_id := {schema}.send(p_mailboxes[n], p_bodies[n], p_delays[n], p_reply_to[n], p_generations[n]);
+            o_current := NULL;
+            o_revoked := NULL;
+        ELSE
+            SELECT s.o_id, s.o_current, s.o_revoked INTO o_id, o_current, o_revoked
+            FROM {schema}.send_keyed(p_mailboxes[n], p_bodies[n], p_delays[n], p_reply_to[n], p_generations[n], p_keys[n]) s;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
 -- Withdraw a key for good; whether that hit a live message.
 CREATE FUNCTION {schema}.revoke(p_mailbox text, p_key text) RETURNS boolean LANGUAGE plpgsql {planner} AS $$
 DECLARE

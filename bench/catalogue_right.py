@@ -1,0 +1,17 @@
+"""What the right one of the two workers of the catalogue's benchmark serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure import workflow
+
+
+@workflow
+def right(ctx: Any) -> None:
+    """A no-op that only this worker serves."""
+
+
+@workflow
+def equal(ctx: Any) -> None:
+    """A no-op that both workers serve."""
