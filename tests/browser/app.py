@@ -7,9 +7,9 @@ import logging
 import os
 import re
 import time
-from typing import Any
+from typing import Any, Literal
 
-from tenure import workflow
+from tenure import Secret, workflow
 from tenure.errors import ProviderUnavailableError
 
 
@@ -75,3 +75,17 @@ def ask_a_dead_provider(ctx: Any) -> str:
 @workflow(stall=30)
 def leave(ctx: Any) -> str:
     os._exit(17)
+
+
+@workflow
+def resize(
+    ctx: Any,
+    path: str,
+    width: int,
+    format: Literal["png", "webp"] = "png",
+    sharp: bool | None = None,
+    tags: list[str] | None = None,
+    card: Secret[str] | None = None,
+) -> str:
+    """Resizes a picture."""
+    return f"{path} {width} {format} {sharp} {tags or []} {card}"

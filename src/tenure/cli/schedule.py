@@ -69,7 +69,8 @@ def schedule() -> None:
     help="What becomes of an instant while the last run goes on.",
 )
 @click.option("--timeout", type=float, help="Seconds that each run may take; without it, as long as it advances.")
-@click.option("--queue", default="default", show_default=True)
+@click.option("--queue", default="", help="[default: the function's, or the one in which workers serve it]")
+@click.option("--park", is_flag=True, help="Accept it also when no worker has registered it: its runs wait for one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
 def add(
@@ -83,13 +84,14 @@ def add(
     overlap: str,
     timeout: float | None,
     queue: str,
+    park: bool,
     as_json: bool,
     where: Where,
 ) -> None:
     """Run WORKFLOW under NAME again and again. The same again changes nothing; another under the same name replaces it."""
     if bool(cron) == bool(every):
         raise click.UsageError("say when: either --cron or --every")
-    options = SubmitOptions(queue=queue, job_id=name)
+    options = SubmitOptions(queue=queue, job_id=name, park=park)
     if timeout is not None:
         options["timeout"] = timeout
     with friendly():

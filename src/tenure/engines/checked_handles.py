@@ -157,13 +157,12 @@ class CheckedEngine(Engine):
         return self.handles.consumer(self, body, reply, max_delivery_count)
 
     def send_across(self, batches: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]]) -> list[Sent]:
-        check_batch([message for _, messages in batches for message in messages])
+        own = [(self._own(mailbox), messages) for mailbox, messages in batches if messages]
+        if len(own) < 2:
+            return [sent for mailbox, messages in own for sent in mailbox.send_many(messages)]
+        check_batch([message for _, messages in own for message in messages])
         # All of it is checked before any of it is queued.
-        checked = [(self._own(mailbox), self._own(mailbox).checked(messages)) for mailbox, messages in batches]
-        full = [(mailbox, messages) for mailbox, messages in checked if messages]
-        if len(full) > 1:
-            return self._send_across(full)
-        return [sent for mailbox, messages in full for sent in mailbox._send_many(messages)]
+        return self._send_across([(mailbox, mailbox.checked(messages)) for mailbox, messages in own])
 
     def _own(self, mailbox: Mailbox[Any, Any]) -> Any:
         if getattr(mailbox, "engine", None) is not self:

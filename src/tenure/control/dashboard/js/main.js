@@ -11,6 +11,7 @@ import { Overview } from "./pages/overview.js";
 import { Queues } from "./pages/queues.js";
 import { Schedules } from "./pages/schedules.js";
 import { Workers } from "./pages/workers.js";
+import { Workflows } from "./pages/workflows.js";
 import { Guard } from "./parts.js";
 import { route, to } from "./route.js";
 import { begin, isGate, leave, me, trouble } from "./session.js";
@@ -23,13 +24,14 @@ const PAGES = {
   jobs: ["Jobs", Jobs],
   job: ["Job", Job],
   workers: ["Workers", Workers],
+  workflows: ["Workflows", Workflows],
   queues: ["Queues", Queues],
   schedules: ["Schedules", Schedules],
   datacenters: ["Datacenters", Datacenters],
 };
 
 const places = () =>
-  isGate() ? ["datacenters", "jobs", "workers", "queues", "schedules"] : ["overview", "jobs", "workers", "queues", "schedules"];
+  isGate() ? ["datacenters", "jobs", "workflows", "workers", "queues", "schedules"] : ["overview", "jobs", "workflows", "workers", "queues", "schedules"];
 
 // Said to everybody, at once, and for as long as it is so: what is shown is not what is.
 const Connection = live(() => {

@@ -1,0 +1,157 @@
+"""Steps of the story of `test_served_on_every_engine.py` that go by other ways than the client: the command line, plain HTTP, schedules, workers with a module of their own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+
+from tenure.client.client import Client
+from tenure.errors import DuplicateJobError, JobFailed, NodeRefusedError
+from tenure.jobs import JobState, JobSubmission, WorkflowSpec
+from tenure.jobs.schedule_records import Schedule
+
+OWN = """
+from tenure import workflow
+
+@workflow
+def {name}(ctx, number: int = 0) -> str:
+    return "{name}"
+"""
+
+
+def tenure(datacenter: Datacenter, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of the command line against the managers of a datacenter."""
+    command = [sys.executable, "-m", "tenure", *arguments, "--address", ",".join(datacenter.addresses.values())]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def post(datacenter: Datacenter, name: str, body: Any) -> int:
+    """Sends a request as any program without our client does, and returns the status."""
+    host, _, port = datacenter.addresses[datacenter.until_led()].rpartition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
+        connection.request("POST", f"/v1/{name}", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+
+def once_is_once_however_it_is_submitted(datacenter: Datacenter, client: Client, folder: Path) -> None:
+    """`once` fails after its effect and sets max_attempts=1, a queue and a stall. Each way to submit by name must keep them."""
+    effects = {way: folder / f"effect-of-{way}" for way in ("run", "client", "handle", "http", "schedule")}
+    ran = tenure(datacenter, "run", "once", f"path={effects['run']}", "--id", "once-run")
+    assert (ran.returncode, "after its effect" in ran.stderr) == (4, True), ran.stderr
+    client.submit("once", path=str(effects["client"]), job_id="once-client")
+    client.workflow("once").options(job_id="once-handle").submit(path=str(effects["handle"]))
+    spec = {"name": "once", "arguments": {"path": str(effects["http"])}}
+    assert post(datacenter, "submit", {"submission": {"job_id": "once-http", "workflows": [spec]}}) == 200
+    added = tenure(datacenter, "schedule", "add", "nightly", "once", f"path={effects['schedule']}", "--every", "86400")
+    assert added.returncode == 0, added.stderr
+    client.trigger_schedule("nightly", job_id="once-schedule")
+    for way, effect in effects.items():
+        view = client.wait(f"once-{way}", 60)
+        assert view.state is JobState.FAILED
+        assert effect.read_text() == "x", f"{way}: tried again"
+        assert view.queue == "fair", way
+        story = client.why(view.job_id).text
+        assert "retry, stall, queue as once 1 sets it" in story, f"{way}: {story}"
+    with pytest.raises(JobFailed, match="after its effect"):
+        client.get("once-client").wait(60)
+    client.drop_schedule("nightly")
+
+
+def schedules_of_unknown_names_are_refused_or_parked(datacenter: Datacenter, client: Client) -> None:
+    refused = tenure(datacenter, "schedule", "add", "n4", "godo", "--every", "5")
+    assert (refused.returncode, "Did you mean 'good'" in refused.stderr) == (1, True), refused.stderr
+    parked = tenure(datacenter, "schedule", "add", "n4", "godo", "--every", "86400", "--park")
+    assert parked.returncode == 0, parked.stderr
+    client.trigger_schedule("n4", job_id="n4-now")
+    wait_until(lambda: "serves 'godo'" in client.job("n4-now").workflows[0].waits_for)
+    wait_until(lambda: any("godo" in str(trouble) for trouble in client.overview().troubles))
+    client.drop_schedule("n4")
+    client.cancel("n4-now")
+
+
+class OwnModule:
+    """A worker whose module has one workflow, called as the worker is."""
+
+    def __init__(self, datacenter: Datacenter, folder: Path, name: str) -> None:
+        self._datacenter, self._folder, self.name = datacenter, folder, name
+        (folder / f"own_{name}.py").write_text(OWN.format(name=name))
+        self.node = self.start()
+
+    def start(self) -> Node:
+        module, workers = str(self._folder / f"own_{self.name}.py"), self._datacenter.workers
+        arguments = (module, "--engine", self._datacenter.url, "--managed", "--name", self.name, "--slots", "1")
+        self.node = Node(self._folder, f"{self.name}-{len(workers)}", "worker", *arguments)
+        workers.append(self.node)
+        return self.node
+
+    def stop(self) -> None:
+        self.node.process.terminate()
+        wait_until(lambda: self.node.process.poll() is not None, why=self._datacenter.autopsy)
+
+    def serves(self, client: Client) -> bool:
+        return any(one.workers for one in client.catalogue(self.name).workflows)
+
+
+def mixed(client: Client, count: int) -> list[tuple[str, str]]:
+    return [(client.submit(name, number=number).id, name) for number in range(count) for name in ("left", "right")]
+
+
+def workers_with_other_modules_get_only_what_they_serve(
+    datacenter: Datacenter, client: Client, change: Any, folder: Path
+) -> Client:
+    """Two modules on one queue, while the leader changes. Then one of the two workers leaves and comes back. Returns a client that knows the new managers."""
+    left, right = (OwnModule(datacenter, folder, name) for name in ("left", "right"))
+    wait_until(lambda: left.serves(client) and right.serves(client), why=datacenter.said)
+    jobs = mixed(client, 10)
+    client = change(datacenter)
+    jobs += mixed(client, 10)
+    for job_id, name in jobs:
+        view = client.wait(job_id, 60)
+        ran = (view.state, view.workflows[0].worker, view.workflows[0].attempt, view.workflows[0].result)
+        assert ran == (JobState.COMPLETED, name, 1, name), client.why(job_id).text
+    left.stop()  # nobody serves `left` now: it waits, is known, and holds up nobody
+    wait_until(lambda: not left.serves(client), why=datacenter.said)
+    waiting, others = client.submit("left"), [client.submit("right") for _ in range(5)]
+    assert [job.wait(60) for job in others] == ["right"] * 5
+    assert client.job(waiting.id).workflows[0].waits_for == "a worker that serves 'left' in queue 'default'"
+    left.start()
+    assert client.get(waiting.id).wait(60) == "left"
+    left.stop()
+    right.stop()
+    return client
+
+
+def equal_jobs_are_one(client: Client) -> None:
+    first = client.submit("good", tenant="unique", unique_for=600)
+    assert client.submit("good", tenant="unique", unique_for=600).id == first.id
+    with pytest.raises((DuplicateJobError, NodeRefusedError)):
+        client.submit("good", tenant="unique", unique_for=600, on_duplicate="reject")
+    assert client.get(first.id).wait(60) == "unique"
+    assert client.submit("good", tenant="other", unique_for=600).id != first.id
+
+
+def refused_by_every_door(datacenter: Datacenter, client: Client) -> None:
+    """A misspelt name and arguments that do not fit, by each way in."""
+    with pytest.raises(NodeRefusedError, match=r"'goood' within 7 days. Did you mean 'good'\?"):
+        client.submit("goood")
+    with pytest.raises(NodeRefusedError, match="argument 'tenant' is 3, and should be a string"):
+        client.submit("good", tenant=3)
+    with pytest.raises(NodeRefusedError, match="no worker has registered version '9' of workflow 'good'"):
+        client.submit("good", version="9")
+    job = JobSubmission(job_id="x", workflows=(WorkflowSpec(name="goood"),))
+    with pytest.raises(NodeRefusedError, match="Did you mean 'good'"):
+        client.set_schedule(Schedule(name="typo", job=job, every_s=3600))
+    ran = tenure(datacenter, "run", "goood")
+    assert (ran.returncode, "Did you mean 'good'?" in ran.stderr) == (1, True), ran.stderr
+    for spec in ({"name": "goood"}, {"name": "good", "arguments": {"tenant": 3}}):
+        assert post(datacenter, "submit", {"submission": {"job_id": "http-typo", "workflows": [spec]}}) == 422
