@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 from tenure.engines.checks import (
     check_append,
-    check_batch,
     check_key,
     check_max_messages,
     check_name,
@@ -32,22 +31,19 @@ from tenure.engines.contracts import (
     BodyT,
     Consumer,
     Election,
-    Engine,
     Entry,
     Fence,
     Head,
     Journal,
     Mailbox,
-    Outgoing,
     ReplyT,
-    Sent,
     Store,
     Term,
     term_margin,
 )
 from tenure.engines.long_poll import LongPolls, LookResult, WakeupSource
+from tenure.engines.send_across import SendsAcross
 from tenure.errors import (
-    ConfigurationError,
     LimitError,
     SequenceConflictError,
     StaleEpochError,
@@ -58,8 +54,6 @@ from tenure.errors import (
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Histogram
-
-    from tenure.engines.checked_mailbox import CheckedMessage
 
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -126,7 +120,7 @@ class HandleTypes(NamedTuple):
     consumer: Callable[..., Consumer[Any, Any]]
 
 
-class CheckedEngine(Engine):
+class CheckedEngine(SendsAcross):
     """Hands out handles while it is open."""
 
     handles: ClassVar[HandleTypes]
@@ -155,26 +149,6 @@ class CheckedEngine(Engine):
     ) -> Consumer[BodyT, ReplyT]:
         self.check_open()
         return self.handles.consumer(self, body, reply, max_delivery_count)
-
-    def send_across(self, batches: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]]) -> list[Sent]:
-        own = [(self._own(mailbox), messages) for mailbox, messages in batches if messages]
-        if len(own) < 2:
-            return [sent for mailbox, messages in own for sent in mailbox.send_many(messages)]
-        check_batch([message for _, messages in own for message in messages])
-        # All of it is checked before any of it is queued.
-        return self._send_across([(mailbox, mailbox.checked(messages)) for mailbox, messages in own])
-
-    def _own(self, mailbox: Mailbox[Any, Any]) -> Any:
-        if getattr(mailbox, "engine", None) is not self:
-            raise ConfigurationError(
-                f"mailbox {mailbox.name!r} belongs to another engine",
-                remedy="Send to the mailboxes of each engine by itself",
-            )
-        return mailbox
-
-    def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
-        """Queues at least one message of each of several mailboxes of ours, in order."""
-        return [sent for mailbox, messages in batches for sent in mailbox._send_many(messages)]
 
     def journal(self, name: str) -> Journal:
         self.check_open()
