@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.browser.conftest import Look, Place
 from tests.browser.devtools import Browser, Page
-from tests.process.datacenter.conftest import wait_until
+from tests.process.datacenter.conftest import Node, wait_until
 
 from tenure.jobs.states import JobState
 
@@ -121,3 +121,27 @@ def test_the_form_is_reached_and_sent_with_the_keyboard_alone(look: Look, place:
 
     view = place.client.job(look(story))
     assert view.workflows[0].result == "b.png 320 png None [] None"
+
+
+def test_at_a_gate_a_workflow_starts_in_the_datacenter_whose_row_was_taken(look: Look, place: Place) -> None:
+    arguments = ("--datacenter", f"local={place.addresses['m-1']}", "--engine", f"sqlite:///{place.folder}/gate.db")
+    gate = Node(place.folder, "g-1", "gate", *arguments, "--name", "g-1", "--port", "0", "--term", "20")
+    place.joined("g-1", gate)
+
+    async def story(browser: Browser) -> str:
+        async with browser.page(place.page("g-1", "#/workflows")) as page:
+            await page.sees("Resizes a picture.")
+            await page.sees("in local")
+            await page.click("[data-workflow=resize] [data-act=submit]")
+            await page.until("document.activeElement.id === 'argument-path'", "the first field has the focus")
+            await page.write("c.png")
+            await fill(page, "width", "64")
+            await page.press("Enter")
+            await page.until("location.hash.startsWith('#/job/resize-')", "the page of the new job")
+            await page.until("document.querySelector('.title .state.completed')", "it is done")
+            return str(await page.run("decodeURIComponent(location.hash.split('/')[2])"))
+
+    started = look(story)
+    assert place.client.job(started).workflows[0].result == "c.png 64 png None [] None"
+    gate.kill()
+    del place.managers["g-1"], place.addresses["g-1"]

@@ -161,9 +161,10 @@ class Said extends Component {
   async readOn() {
     const { workflow, attempt, what, next } = this.state;
     const { job } = this.props;
-    const place = job.workflows.find(({ name }) => name === workflow)?.datacenter || "";
+    const chosen = workflow || job.workflows[0]?.name || "";
+    const place = job.workflows.find(({ name }) => name === chosen)?.datacenter || "";
     // A gate names workflows by their datacenter; there they have their own names.
-    const named = place && workflow.startsWith(`${place}/`) ? workflow.slice(place.length + 1) : workflow;
+    const named = place && chosen.startsWith(`${place}/`) ? chosen.slice(place.length + 1) : chosen;
     const fields = { job_id: job.job_id, workflow: named, attempt, datacenter: place };
     const same = () => !this.gone && this.state.workflow === workflow && this.state.attempt === attempt && this.state.what === what && this.state.next === next;
     try {
@@ -182,8 +183,9 @@ class Said extends Component {
     }
   }
   render({ job }, { workflow, attempt, what, lines, problem, found, ended }) {
+    // A gate that has just accepted a job does not know its workflows yet.
     const one = job.workflows.find(({ name }) => name === workflow) || job.workflows[0];
-    const tries = Array.from({ length: one.attempt }, (_, index) => index + 1);
+    const tries = Array.from({ length: one?.attempt || 0 }, (_, index) => index + 1);
     const tab = (name, label) => html`<button type="button" aria-pressed=${String(what === name)} onClick=${() => this.choose({ what: name })}>${label}</button>`;
     return html`<div class="stack">
       <div class="tabs">${tab("logs", "Logs")} ${tab("evidence", "Evidence")}
