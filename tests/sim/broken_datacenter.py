@@ -151,9 +151,9 @@ class ForgettingToRevoke(DatacenterLeader):
 class SendingWithoutKeys(DatacenterLeader):
     """Sends work that the engine cannot tell from what it has already."""
 
-    async def _send(self, name: str, orders: list[Dispatch]) -> None:
+    async def _send(self, orders: list[Dispatch]) -> None:
         for order in orders:
-            await self._calls.run(self._mailbox(name).send, self._item(order), reply_to=RESULTS)
+            await self._calls.run(self._mailbox(order.mailbox).send, self._item(order), reply_to=RESULTS)
 
 
 class NotResending(DatacenterLeader):
