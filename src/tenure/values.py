@@ -5,6 +5,7 @@ Leaders make them, workers read them. This file knows neither engines nor codecs
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -24,6 +25,9 @@ LIVE_TTL_S = 366 * 86_400.0
 MAX_SHOWN_BYTES = MAX_VALUE_BYTES
 """The bytes of stored results that one view of an ended job holds; that of a live one, which people look at again and again, has less. The others are asked
 for one by one."""
+OUTPUT_STORE = "output"
+"""The store of an engine that keeps what workflows emit."""
+OUTPUT_TTL_S = 30 * 86_400.0
 PARENT = "tenure.parent"
 """The label that names the job whose workflow submitted this one. A job with this label is cancelled when that job does not complete."""
 _ELSEWHERE = "tenure.elsewhere"
@@ -51,6 +55,21 @@ class HandedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The key of the result in the store; empty where it is in `result`."""
     error: str = ""
     """Says why there is no result; empty for a workflow that completed."""
+
+
+def output_prefix(job_id: str, workflow: str) -> str:
+    """Returns how the keys of a workflow's output begin. A digest, because a job's id may have slashes, and keys are found by their beginning."""
+    return hashlib.blake2b(repr((job_id, workflow)).encode(), digest_size=16).hexdigest() + "/"
+
+
+def output_key(prefix: str, first: int) -> str:
+    """Returns the key of a chunk by the offset of its first item. Keys sort as offsets do."""
+    return f"{prefix}{first:010}"
+
+
+def output_about(job_id: str, workflow: str) -> str:
+    """Names an output for a codec."""
+    return f"output {job_id}/{workflow}"
 
 
 def result_key(job_id: str, workflow: str, attempt: int) -> str:

@@ -28,6 +28,7 @@ API: dict[str, tuple[str, str]] = {
     "signal_job": ("signal", "signal"),
     "logs": ("logs", "logs"),
     "evidence": ("evidence", "evidence"),
+    "output": ("output", "output"),
     "leader": ("leader", "nodes"),
     "gate": ("gate", "status"),
     "overview": ("overview", "status"),

@@ -23,8 +23,10 @@ from tenure.control.messages.tokens import Token
 from tenure.control.tokens import TokenBook
 
 STEERING = "pause_job resume_job retime_job move_job signal_job"
-JOB = f"job cancel why result retry logs evidence {STEERING}"
-READS_JOBS = "job jobs why schedules events result logs evidence queues overview nodes leader gate workflows thresholds"
+JOB = f"job cancel why result retry logs evidence output {STEERING}"
+READS_JOBS = (
+    "job jobs why schedules events result logs evidence output queues overview nodes leader gate workflows thresholds"
+)
 MAY = {
     "reader": set(READS_JOBS.split()),
     "client": {

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "why": ("read_jobs", "The chain of decisions that brought a job to where it is"),
         "watch": ("read_jobs", "Follow a job, or everything, as it is decided"),
         "evidence": ("read_jobs", "What was found of an attempt that failed, was killed or died"),
+        "output": ("output", "What a job's workflow emits while it runs"),
         "logs": ("read_jobs", "What a job's workflow logged"),
         "result": ("read_jobs", "What a job returned"),
         "cancel": ("write_jobs", "End a job now"),

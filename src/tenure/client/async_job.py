@@ -13,6 +13,7 @@ from tenure.client.job_messages import (
     ENDED,
     LONG_POLL_S,
     LOOK_EVERY_S,
+    OUTPUT_WAIT_S,
     JobUpdate,
     ProgressBar,
     attempts_of,
@@ -25,6 +26,7 @@ from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
 from tenure.control.messages.jobs import MAX_LISTED, JobView
 from tenure.control.messages.logs import LogLine
+from tenure.control.messages.outputs import OutputItem
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
@@ -163,6 +165,17 @@ class AsyncJob(Generic[R]):
                 return
             if not page.more:
                 await self._client.job(self.id, wait_s=LOOK_EVERY_S)
+
+    async def output(self, after: int = 0, *, follow: bool = False, workflow: str = "") -> AsyncIterator[OutputItem]:
+        """Yields the items that a workflow has emitted, from an offset on; with `follow`, until it can emit no more."""
+        while True:
+            wait_s = OUTPUT_WAIT_S if follow else 0.0
+            page = await self._client.output(self.id, after, workflow=workflow, wait_s=wait_s)
+            for one in page.items:
+                yield one
+            after = page.next
+            if not page.more and (page.ended or not follow):
+                return
 
     def __repr__(self) -> str:
         return f"<AsyncJob {self.id}>"

@@ -19,7 +19,14 @@ from typing import Any, Self, TypeVar
 from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.job import Job, JobMap
-from tenure.client.job_messages import LONG_POLL_S, decoded, decoded_result, too_large_results, with_result
+from tenure.client.job_messages import (
+    LONG_POLL_S,
+    decoded,
+    decoded_output,
+    decoded_result,
+    too_large_results,
+    with_result,
+)
 from tenure.client.operator_calls import OperatorCalls
 from tenure.client.result_types import ResultDecoder
 from tenure.client.submissions import Submissions
@@ -45,6 +52,7 @@ from tenure.control.messages.jobs import (
     WhyReply,
 )
 from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
+from tenure.control.messages.outputs import GetOutput, OutputPage
 from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,
@@ -178,6 +186,13 @@ class Client(Submissions, OperatorCalls):
     def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
         """Returns a page of the lines that an attempt logged; the newest attempt by default."""
         return self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
+
+    def output(
+        self, job_id: str, after: int = 0, *, workflow: str = "", limit: int = 1_000, wait_s: float = 0.0
+    ) -> OutputPage:
+        """Returns the items that a workflow has emitted, from an offset on. `next` is the offset of the page that follows."""
+        request = GetOutput(job_id=job_id, after=after, workflow=workflow, limit=limit, wait_s=wait_s)
+        return decoded_output(self._codec, self._expect(OutputPage, request, wait_s))
 
     def result(self, job_id: str, *, workflow: str = "", wait_s: float = 0.0) -> ResultView:
         """Returns what one workflow returned, as plain JSON types, or that it is not ready. `get(job_id).wait()` decodes it and raises."""

@@ -15,6 +15,7 @@ from tenure.client.job_messages import (
     ENDED,
     LONG_POLL_S,
     LOOK_EVERY_S,
+    OUTPUT_WAIT_S,
     JobUpdate,
     ProgressBar,
     attempts_of,
@@ -27,6 +28,7 @@ from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
 from tenure.control.messages.jobs import MAX_LISTED, JobView
 from tenure.control.messages.logs import LogLine
+from tenure.control.messages.outputs import OutputItem
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
@@ -163,6 +165,16 @@ class Job(Generic[R]):
                 return
             if not page.more:
                 self._client.job(self.id, wait_s=LOOK_EVERY_S)
+
+    def output(self, after: int = 0, *, follow: bool = False, workflow: str = "") -> Iterator[OutputItem]:
+        """Yields the items that a workflow has emitted, from an offset on; with `follow`, until it can emit no more."""
+        while True:
+            wait_s = OUTPUT_WAIT_S if follow else 0.0
+            page = self._client.output(self.id, after, workflow=workflow, wait_s=wait_s)
+            yield from page.items
+            after = page.next
+            if not page.more and (page.ended or not follow):
+                return
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

@@ -14,6 +14,7 @@ from tenure.client.result_types import ResultDecoder
 from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ManySubmitted, ResultView, WorkflowView
+from tenure.control.messages.outputs import OutputPage
 from tenure.errors import NodeRefusedError
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.eta import Eta, eta_in_words
@@ -22,7 +23,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.why import Link, link
-from tenure.values import is_elsewhere
+from tenure.values import is_elsewhere, output_about
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""
@@ -147,6 +148,16 @@ def decoded_result(codec: Codec | None, reply: ResultView) -> ResultView:
     return msgspec.structs.replace(reply, result=opened_value(codec, reply.result, about))
 
 
+def decoded_output(codec: Codec | None, page: OutputPage) -> OutputPage:
+    if codec is None:
+        return page
+    about = output_about(page.job_id, page.workflow.rpartition("/")[2])
+    opened = (msgspec.structs.replace(one, item=opened_value(codec, one.item, about)) for one in page.items)
+    return msgspec.structs.replace(page, items=tuple(opened))
+
+
+OUTPUT_WAIT_S = 10.0
+"""The seconds for which one question of a reader that follows an output waits."""
 BATCH_BYTES = 4 << 20
 """The most bytes of submissions in one request."""
 

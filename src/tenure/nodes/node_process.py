@@ -33,7 +33,9 @@ from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.outputs import GetOutput
 from tenure.control.messages.wire import Reply, Request
+from tenure.control.output_feed import output_stream
 from tenure.control.port_security import BARE, Front
 from tenure.control.stream_format import StreamItem
 from tenure.control.tls import ServerTls
@@ -118,10 +120,11 @@ class NodeDoor:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         return self._node.ready() if self._node is not None else readiness({"node": "it is starting"}, ())
 
-    async def streams(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
+    async def streams(self, request: GetEvents | GetOutput) -> AsyncGenerator[list[StreamItem], None]:
         if self._node is None:
             raise NodeUnavailableError(f"this {self._kind} is starting")
-        async with contextlib.aclosing(self._node.stream(request)) as stream:
+        source = output_stream(self.answer, request) if isinstance(request, GetOutput) else self._node.stream(request)
+        async with contextlib.aclosing(source) as stream:
             async for batch in stream:
                 yield batch
 

@@ -17,6 +17,7 @@ from tenure.clock import Clock
 from tenure.codec import Codec, opened_bytes, sealed_bytes
 from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationError
 from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
+from tenure.work.output_stream import OutputStream
 from tenure.work.step_log import StepId, StepLog, StepRecord
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class AttemptHandle:
         self.saved: bytes | None = delivery.saved
         record.set_saved(mark_of(delivery.saved))
         self._step_log: StepLog | None = None
+        self.output = OutputStream(self)
         self._reading_steps = threading.Lock()
         self.changed = threading.Condition()
         """Notified by `cancel`, so that a sleeping workflow wakes at once."""
@@ -138,7 +140,7 @@ class AttemptHandle:
         """Returns the steps of this work. The first call reads them from the engine."""
         with self._reading_steps:
             if self._step_log is None:
-                self._step_log = StepLog(self._call(self.delivery.steps) if self._may_have_steps else ())
+                self._step_log = StepLog(self.ask_engine(self.delivery.steps) if self.may_have_steps else ())
                 self.record.set_saved(self.saved_mark)
             return self._step_log
 
@@ -147,7 +149,7 @@ class AttemptHandle:
         return self._step_log is not None
 
     @property
-    def _may_have_steps(self) -> bool:
+    def may_have_steps(self) -> bool:
         """Returns False for the first delivery of the first generation that a leader sends: nothing was recorded before it."""
         ticket = self.delivery.ticket
         return not (self.delivery.item.managed and ticket.generation == 1 and ticket.delivery_count == 1)
@@ -162,11 +164,18 @@ class AttemptHandle:
         self._append(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
 
     def _append(self, step: StepId, sealed: bytes) -> None:
-        data = self.step_log.recorded(step, sealed)
-        self._call(partial(self.delivery.append_step, data))
+        data = self.step_log.recorded(step, sealed, self.output.place)
+        self.ask_engine(partial(self.delivery.append_step, data))
         self.step_log.finished(data)
         self.show(binds=True)
         self.record.set_saved(self.saved_mark)
+
+    def begin_step(self, step: StepId) -> StepRecord | None:
+        """Returns the record of a finished step or wait, or None for one that runs now."""
+        found = self.step_log.begin(step)
+        if found is not None:
+            self.output.went_past(found.emitted)
+        return found
 
     def keep_checkpoint_as_step(self) -> None:
         """Records the checkpoint among the steps, unless it is there already."""
@@ -190,7 +199,7 @@ class AttemptHandle:
     def about_step(self, step: StepId) -> str:
         return f"step {self.occupant.job}/{self.occupant.workflow_id}/{step.kind}/{step.name}/{step.key}"
 
-    def _call(self, call: Callable[[], T]) -> T:
+    def ask_engine(self, call: Callable[[], T]) -> T:
         """Makes a call to the engine. A lost lease ends the attempt."""
         try:
             return call()
@@ -204,7 +213,9 @@ class AttemptHandle:
 
     def keep(self, checkpoint: bytes | None) -> None:
         data = sealed_bytes(self.codec, checkpoint, self._about_checkpoint)
-        self._call(partial(self.delivery.checkpoint, data))
+        if checkpoint is not None:
+            self.output.mark(mark_of(checkpoint))
+        self.ask_engine(partial(self.delivery.checkpoint, data))
         if checkpoint is not None:
             if checkpoint != self.saved:
                 self.show(binds=True)

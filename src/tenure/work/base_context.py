@@ -23,7 +23,7 @@ from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
 from tenure.suspension import Signal
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.declared_spells import DeclaredSilence, NamedWait, Tracked
-from tenure.work.delivery import CANCEL_REASONS, CancelCode
+from tenure.work.delivery import CANCEL_REASONS, CancelCode, mark_of
 from tenure.work.finished_results import FinishedResults
 from tenure.work.wait_calls import IN_SLOT_S, PLAIN_IN_SLOT_S, Waits, span
 
@@ -224,6 +224,7 @@ class BaseContext:
         """The value that the last attempt saved with `checkpoint`, or None on the first."""
         self._handle.take_up_checkpoint()
         saved = self._handle.resumed_from
+        self._handle.output.resumed_from(mark_of(saved))
         return None if saved is None else msgspec.json.decode(saved)
 
     @property

@@ -49,6 +49,14 @@ class Context(ChildSubmissions):
         self.save(data)
         self.beat()
 
+    def emit(self, *items: Any) -> None:
+        """Append items to the job's output, which `client.output`, `tenure output` and the API give out while it runs. Durable when it returns.
+
+        An item is known by its place: what a later attempt emits again is there already (docs/waiting.md).
+        """
+        self._handle.output.emit(items)
+        self.beat()
+
     def step(
         self,
         name: str,
@@ -141,6 +149,11 @@ class AsyncContext(AsyncChildSubmissions):
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Await a call that waits for the engine or the managers."""
         return await asyncio.to_thread(call)
+
+    async def emit(self, *items: Any) -> None:
+        """Append items to the job's output; see `Context.emit`. Emit from one task at a time."""
+        await self.in_thread(partial(self._handle.output.emit, items))
+        self.beat()
 
     async def step(
         self,

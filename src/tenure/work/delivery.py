@@ -253,6 +253,14 @@ class WorkDelivery(ABC):
         """Returns the stored result of a workflow that this one comes after; None where the store has it no more."""
 
     @abstractmethod
+    def put_output(self, chunk: bytes) -> None:
+        """Writes a chunk of the output, under the fence. It is durable when this returns."""
+
+    @abstractmethod
+    def last_output(self) -> bytes:
+        """Returns the last chunk of the output; nothing where there is none."""
+
+    @abstractmethod
     def courier(self) -> JobCourier:
         """Returns the way to the managers, which submits further jobs and looks after them."""
 
@@ -288,6 +296,16 @@ class EngineDelivery(WorkDelivery):
 
     def stored_result(self, name: str) -> bytes | None:
         return self._settler.results.get(self.item.results[name].key)
+
+    def put_output(self, chunk: bytes) -> None:
+        from tenure.work.output_stream import put_chunk  # most workflows emit nothing
+
+        put_chunk(self._settler.output, self._message, self.item.job_id, self.item.workflow_id, chunk)
+
+    def last_output(self) -> bytes:
+        from tenure.work.output_stream import last_chunk
+
+        return last_chunk(self._settler.output, self.item.job_id, self.item.workflow_id)
 
     def settle(self, result: WorkResult, retry: Retry) -> str:
         """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""

@@ -30,7 +30,7 @@ from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import EngineWentBackError, KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
-from tenure.values import LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, RESULTS_STORE, result_key
+from tenure.values import LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, OUTPUT_STORE, RESULTS_STORE, result_key
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import describe_error, failure_of_tenure, unstarted_result
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
@@ -131,7 +131,7 @@ class Settler:
     def __init__(self, engine: Engine, *, clock: Clock, random: Random, log: NodeLog) -> None:
         self._clock, self._random, self._log = clock, random, log
         self._evidence = engine.store("evidence")
-        self.results = engine.store(RESULTS_STORE)
+        self.results, self.output = engine.store(RESULTS_STORE), engine.store(OUTPUT_STORE)
         self.kept_steps = KeptSteps(engine)
 
     def until_settled(

@@ -68,7 +68,7 @@ class StepCall(Generic[T]):
 
     def begin(self) -> StepRecord | None:
         """Returns the record, or None for a step that is to be run."""
-        return self._handle.step_log.begin(self.id)
+        return self._handle.begin_step(self.id)
 
     def value(self, encoded: bytes) -> T:
         """Returns a result as its function's annotation has it. The first run gives what every later one gives: what JSON kept."""

@@ -44,6 +44,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """True when no other step ran at the same time: then its order counts."""
     result: bytes
     """JSON, encoded by the worker's codec where it has one."""
+    emitted: int = 0
+    """The items that the workflow had emitted before it."""
 
     @property
     def id(self) -> StepId:
@@ -119,11 +121,11 @@ class StepLog:
         with self._lock:
             self._running.pop(step, None)
 
-    def recorded(self, step: StepId, result: bytes) -> bytes:
+    def recorded(self, step: StepId, result: bytes, emitted: int = 0) -> bytes:
         """Returns the record of a step that is done. Raises `LimitError` when there is no room for it."""
         with self._lock:
             alone = self._running.get(step, True)
-            data = encode_record(StepRecord(*step, alone, result))
+            data = encode_record(StepRecord(*step, alone, result, emitted))
             if self._bytes + len(data) > MOST_STEP_BYTES:
                 raise LimitError(
                     f"the result of {step}",

@@ -84,7 +84,7 @@ class Waits:
         """Returns when the time is over; suspends before."""
         if not 0 <= after_s <= MOST_WAIT_S:
             raise LimitError(str(step), f"{after_s:g} s", f"0 to {MOST_WAIT_S:,.0f} s")
-        if self._handle.step_log.begin(step) is None:
+        if self._handle.begin_step(step) is None:
             if not self._is_woken(step):
                 raise WorkSuspended(WaitsFor(step=_named(step), after_s=after_s))
             self._record(step, WaitOutcome())
@@ -139,7 +139,7 @@ class Waits:
         return msgspec.structs.replace(signal, payload=opened_value(self._handle.codec, signal.payload, about))
 
     def _found(self, step: StepId) -> WaitOutcome | None:
-        record = self._handle.step_log.begin(step)
+        record = self._handle.begin_step(step)
         return None if record is None else self._decode(record)
 
     def _decode(self, record: StepRecord) -> WaitOutcome:

@@ -30,6 +30,7 @@ from tenure.control.messages.jobs import (
     SubmitMany,
 )
 from tenure.control.messages.logs import GetLogs, LogPage
+from tenure.control.messages.outputs import GetOutput, OutputPage
 from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
@@ -117,6 +118,9 @@ def test_many_at_once_results_retries_logs_and_lists_as_a_manager_has_them(nodes
     assert isinstance(logs, LogPage)
     assert (logs.workflow, logs.ended) == ("w", True)
     assert isinstance(nodes.ask(GetLogs(job_id="both", workflow="w")), Problem)
+    output = nodes.ask(GetOutput(job_id="both", workflow="b/w", after=2))
+    assert isinstance(output, OutputPage)
+    assert (output.workflow, output.next, output.ended) == ("w", 2, True)
     # Another try runs in the same places.
     again = nodes.ask(RetryJob(job_id="both", by="test"))
     assert isinstance(again, Done)

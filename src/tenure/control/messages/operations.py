@@ -54,6 +54,7 @@ from tenure.control.messages.nodes import (
     ReleaseName,
     UndrainNode,
 )
+from tenure.control.messages.outputs import GetOutput, OutputPage
 from tenure.control.messages.queues import (
     ChangeQueue,
     DeadLetterList,
@@ -172,7 +173,7 @@ class Operation(NamedTuple):
 WITHIN: dict[type[Request], Within] = {
     AskLeader: Within.OPEN,
     **dict.fromkeys((Submit, SubmitMany), Within.SUBMISSION),
-    **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence), Within.JOB),
+    **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence, GetOutput), Within.JOB),
     **dict.fromkeys((PauseRunningJob, ResumePausedJob, RetimeRunningJob, MoveRunningJob, SignalJob), Within.JOB),
     **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
     **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
@@ -222,6 +223,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(SignalJob, Done, Role.CLIENT, False, "Send a signal to a job, once for each id"),
     Operation(MoveRunningJob, Done, Role.CLIENT, False, "Have what runs go on from its checkpoint on another worker"),
     Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
+    Operation(GetOutput, OutputPage, Role.CLIENT, True, "What a workflow emits while it runs", streams=True),
     Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),
     Operation(
         ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits", at_gate=AtGate.GATHERED

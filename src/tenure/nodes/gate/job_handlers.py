@@ -32,6 +32,7 @@ from tenure.control.messages.jobs import (
     WorkflowView,
 )
 from tenure.control.messages.logs import GetEvidence, GetLogs
+from tenure.control.messages.outputs import GetOutput
 from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,
@@ -74,6 +75,7 @@ class GateJobHandlers(JobHandlers):
 
     def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
         super().__init__(clock)
+        self.handlers = {**self.handlers, GetOutput: self._bounded(self._where_it_ran)}
         self._gate, self._calls = gate, calls
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
 
@@ -242,7 +244,7 @@ class GateJobHandlers(JobHandlers):
     async def evidence(self, request: GetEvidence) -> Reply:
         return await self._where_it_ran(request)
 
-    async def _where_it_ran(self, request: GetLogs | GetEvidence) -> Reply:
+    async def _where_it_ran(self, request: GetLogs | GetEvidence | GetOutput) -> Reply:
         """Passes the request on to the datacenter where the workflow ran."""
         datacenter, workflow = where(await self._known(request.job_id), request.workflow)
         link = self._gate.links.get(datacenter)

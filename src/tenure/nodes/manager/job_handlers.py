@@ -1,13 +1,10 @@
-"""Answers a manager's requests about jobs, and follows the ends of jobs on the leader.
+"""Answers a manager's requests about jobs, and records each job that ends as one span of its trace.
 
-Any manager answers the reads, from a book that is never ahead of the journal. When a job ends, the leader cancels the jobs that its workflows submitted (a
-parent's slot may be killed at any moment, and after a takeover the new leader looks for orphans that the last one left), and records the job as one span of
-its trace.
+Any manager answers the reads, from a book that is never ahead of the journal.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -20,6 +17,7 @@ from tenure.clock import Clock
 from tenure.control.claims import scope
 from tenure.control.messages.jobs import AskWhy, Cancel, JobView, ListJobs, Problem, ProblemKind, WhyReply, WorkflowView
 from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
+from tenure.control.messages.outputs import MAX_OUTPUT_BYTES, GetOutput, OutputItem, OutputPage
 from tenure.control.messages.steering import SteeringRequest
 from tenure.control.messages.wire import Reply
 from tenure.control.problems import problem
@@ -45,8 +43,9 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
-from tenure.values import PARENT
+from tenure.values import OUTPUT_STORE
 from tenure.work.attempt_logs import log_key
+from tenure.work.output_stream import output_items
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -58,6 +57,10 @@ LOG_TAIL_BYTES, MOST_LOG_LINES = 16_384, 20
 CLOSED_AGAIN_S = 10.0
 """The seconds after which a client may submit again to a manager that an operator drained."""
 ViewT = TypeVar("ViewT")
+
+
+OUTPUT_LOOK_S = 0.25
+"""The pause between two looks at the output of a workflow for a caller that waits."""
 
 
 class NamedAttempt(NamedTuple):
@@ -73,6 +76,8 @@ class ManagerJobHandlers(JobHandlers):
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls, clock: Clock) -> None:
         super().__init__(clock)
+        self._clock, self._outputs = clock, engine.store(OUTPUT_STORE)
+        self.handlers = {**self.handlers, GetOutput: self._bounded(self.output)}
         self._manager, self._calls = manager, calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
@@ -247,6 +252,37 @@ class ManagerJobHandlers(JobHandlers):
             ended=attempt.ended,
         )
 
+    async def output(self, request: GetOutput) -> Reply:
+        """Returns the items that a workflow has emitted. It may wait for one; a store tells nobody that it was written, so it looks again and again."""
+        until = self._clock.monotonic() + request.wait_s
+
+        def look(info: JobInfo) -> NamedAttempt:
+            name = choose(request.job_id, request.workflow, list(info.workflows))
+            one = info.workflows[name]
+            return NamedAttempt(name, one.attempt, info.state.terminal or one.state.terminal)
+
+        while True:
+            # Look at the workflow before its output: if it has ended, the output then holds all of it.
+            found = await self._look_at(request.job_id, look)
+            if isinstance(found, Reply):
+                return found
+            read = partial(output_items, self._outputs, request.job_id, found.workflow)
+            items, more = await self._calls.run(read, request.after, request.limit, MAX_OUTPUT_BYTES)
+            if items or found.ended or self._clock.monotonic() >= until:
+                break
+            await self._clock.async_sleep(OUTPUT_LOOK_S)
+        return OutputPage(
+            job_id=request.job_id,
+            workflow=found.workflow,
+            items=tuple(
+                OutputItem(offset=offset, item=msgspec.json.decode(data), at=at, attempt=attempt)
+                for offset, at, attempt, data in items
+            ),
+            next=items[-1][0] + 1 if items else request.after,
+            more=more,
+            ended=found.ended,
+        )
+
     async def evidence(self, request: GetEvidence) -> Reply:
         attempt = await self._attempt(request)
         if isinstance(attempt, Reply):
@@ -275,68 +311,6 @@ class ManagerJobHandlers(JobHandlers):
             return NamedAttempt(name, number or newest, ended)
 
         return await self._look_at(request.job_id, look)
-
-
-class ChildJobs(LeaderPart):
-    """Knows which live jobs have a parent, and cancels those whose parent ended without completing."""
-
-    def __init__(self, leader: DatacenterLeader) -> None:
-        self._leader = leader
-        self._children: dict[str, set[str]] = {}
-        self._orphans: list[tuple[str, str]] = []
-        self._changed = asyncio.Event()
-
-    async def run(self) -> None:
-        self._children.clear()
-        for info in list(self._leader.ledger.book.live_jobs()):
-            self._know(info.id)
-        for parent in list(self._children):
-            self._look_at_parent(parent)
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while self._orphans:
-                child, parent = self._orphans.pop()
-                reason = f"the job {parent} that submitted it did not complete"
-                cancel = CancelJob(by="leader", job_id=child, reason=reason)
-                # A child that cannot be cancelled is failed: it would run on, and keep the others from being cancelled.
-                await self._leader.strikes.commit_all([cancel], "cancelling it with the job that submitted it")
-
-    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        for job_id in job_ids:
-            self._know(job_id)
-            self._look_at_parent(job_id)
-
-    def _know(self, job_id: str) -> None:
-        info = self._leader.ledger.book.jobs.get(job_id)
-        parent = info.job.submission.labels.get(PARENT, "") if info is not None else ""
-        if info is None or not parent:
-            return
-        if info.state.terminal:
-            family = self._children.get(parent, set())
-            family.discard(job_id)
-            if not family:
-                self._children.pop(parent, None)
-        else:
-            self._children.setdefault(parent, set()).add(job_id)
-            self._look_at_parent(parent)  # the parent may have ended before its child was known
-
-    def _look_at_parent(self, parent: str) -> None:
-        ended = ended_as(self._leader.ledger.book, parent)
-        if ended is not None and parent in self._children:
-            family = self._children.pop(parent)
-            if ended is not JobState.COMPLETED:
-                self._orphans += [(child, parent) for child in sorted(family)]
-                self._changed.set()
-
-
-def ended_as(book: JobBook, job_id: str) -> JobState | None:
-    """Returns the state in which a job ended; None while it lives, or when this datacenter does not know it: it may be another's."""
-    info = book.jobs.get(job_id)
-    if info is not None:
-        return info.state if info.state.terminal else None
-    archived = book.state.archive.get(job_id)
-    return archived.state if archived is not None else None
 
 
 class JobTraces(LeaderPart):

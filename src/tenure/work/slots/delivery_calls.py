@@ -25,9 +25,10 @@ from tenure.values import HandedResult
 from tenure.work.attempt_failures import unstarted_result
 from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
+from tenure.work.output_stream import last_chunk, put_chunk
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
-from tenure.work.slots.slot_channel import NOTHING_STORED, STEP, STEPS, answer_of, call_courier
+from tenure.work.slots.slot_channel import LAST_OUTPUT, NOTHING_STORED, PUT_OUTPUT, STEP, STEPS, answer_of, call_courier
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
@@ -131,7 +132,12 @@ class DeliveryCalls:
                 return msgspec.msgpack.encode(
                     self._settler.kept_steps.read(held.message, held.head.job_id, held.head.workflow_id)
                 )
-            if request.kind == STEP:
+            names = held.head.job_id, held.head.workflow_id
+            if request.kind == LAST_OUTPUT:
+                return last_chunk(self._settler.output, *names)
+            if request.kind == PUT_OUTPUT:
+                put_chunk(self._settler.output, held.message, *names, request.data or b"")
+            elif request.kind == STEP:
                 held.message.append_step(request.data or b"")
             else:
                 held.message.extend_visibility(0, request.data)

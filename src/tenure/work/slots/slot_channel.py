@@ -28,11 +28,13 @@ KEEP = "keep"
 """The request to start a delivery, so that the engine counts it, and to save a checkpoint, if there is one."""
 STEP, STEPS = "step", "steps"
 """The requests to record a finished step, and to read those that are recorded."""
+PUT_OUTPUT, LAST_OUTPUT = "put_output", "last_output"
+"""The requests to write a chunk of the output, and to read the last one."""
 STORED = "stored"
 """The request for the stored result of a workflow that the item comes after. Its data is that workflow's name, so no slot can ask for other keys."""
 NOTHING_STORED = b""
 """The answer where the store has it no more. No result is empty: the shortest JSON has a byte."""
-OF_DELIVERY = frozenset({KEEP, STEP, STEPS, STORED})
+OF_DELIVERY = frozenset({KEEP, STEP, STEPS, STORED, PUT_OUTPUT, LAST_OUTPUT})
 """Requests about the delivery itself. All others are for the managers."""
 _decode_item = msgspec.json.Decoder(WorkItem).decode
 _encode_result = msgspec.json.Encoder().encode
@@ -97,6 +99,12 @@ class ChannelDelivery(WorkDelivery):
 
     def stored_result(self, name: str) -> bytes | None:
         return self._channel.ask(self.number, STORED, name.encode()) or None
+
+    def put_output(self, chunk: bytes) -> None:
+        self._channel.ask(self.number, PUT_OUTPUT, chunk)
+
+    def last_output(self) -> bytes:
+        return self._channel.ask(self.number, LAST_OUTPUT, None)
 
     def courier(self) -> JobCourier:
         return ChannelCourier(self._channel, self.number)
