@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,17 @@ from tenure.gossip.sealing import PacketCodec
 from tenure.health.node_states import HealthPiggyback, NodeType
 from tenure.health.overload import OverloadState
 from tenure.logs import NodeLog, log_to
-from tenure.nodes.gossip_pool import MANAGERS, NODES, EngineSeeds, Pool, PoolSettings, file_keyring, gossip_name, pooled
+from tenure.nodes.gossip_pool import (
+    MANAGERS,
+    NODES,
+    EngineSeeds,
+    Pool,
+    PoolSettings,
+    address_towards,
+    file_keyring,
+    gossip_name,
+    pooled,
+)
 from tenure.nodes.manager.manager_health import WorkFlow
 from tenure.nodes.manager.operator_handlers import Presence
 from tenure.nodes.manager.serving import tell_pool
@@ -161,7 +172,29 @@ def test_without_an_address_there_is_no_pool_and_seeds_alone_are_a_mistake() -> 
     asyncio.run(story())
     result = CliRunner().invoke(manager_command, ["--engine", "memory://", "--join", "127.0.0.1:7946"])
     assert result.exit_code == 2
-    assert "--join needs --gossip" in result.output
+    assert "--join needs --gossip or --gossip-key-file" in result.output
+
+
+def test_with_a_key_a_node_gossips_where_it_reaches_its_engine_from(tmp_path: Path) -> None:
+    path, said = tmp_path / "keys", list[str]()
+    path.write_text(f"{format_key(bytes(32))}\n")
+    for url in ("sqlite:///t.db", "redis://:word@127.0.0.1:6379/0", "nats://127.0.0.1:1,nats://127.0.0.2:2"):
+        assert address_towards(url) == "127.0.0.1:0"
+
+    async def story() -> None:
+        settings, log = PoolSettings(key_file=str(path)), log_to(said.append)
+        place, engine = partial(pooled, clock=CLOCK, log=log), MemoryEngine(CLOCK)
+        at = partial(EngineSeeds, engine, calls_for(engine))
+        async with place(settings, "w-1", NodeType.WORKER, found=at("sqlite:///t.db")) as pool:
+            assert pool is not None
+            assert pool.node.address[0] == "127.0.0.1"
+        async with place(PoolSettings(), "w-1", NodeType.WORKER, found=at("sqlite:///t.db")) as pool:
+            assert pool is None  # no key, no pool
+        async with place(settings, "w-1", NodeType.WORKER, found=at("redis://nowhere.invalid/0")) as pool:
+            assert pool is None
+        assert "say --gossip HOST:PORT" in said[-1]
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("command", [[manager_command], [worker_command, "app:none"]])

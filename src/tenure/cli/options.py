@@ -341,22 +341,29 @@ def console() -> Console:
 def _pool(
     gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, gossip_no_key: bool
 ) -> PoolSettings:
-    if join and not gossip:
-        raise click.UsageError("--join needs --gossip: say where this node listens, as --gossip 127.0.0.1:0")
+    if join and not gossip and not gossip_key_file:
+        raise click.UsageError(
+            "--join needs --gossip or --gossip-key-file: say where this node listens, as --gossip 127.0.0.1:0"
+        )
     return PoolSettings(gossip, join, gossip_advertise, gossip_key_file or "", gossip_no_key)
 
 
 gossip_options = one_value(
     "pool",
     _pool,
-    click.option("--gossip", default="", metavar="HOST:PORT", help="Gossip here, with port 0 on a free one."),
+    click.option(
+        "--gossip",
+        default="",
+        metavar="HOST:PORT",
+        help="Gossip here, with port 0 on a free one. With a key it need not be said.",
+    ),
     click.option("--join", multiple=True, metavar="HOST:PORT", help="Members elsewhere to join. Repeatable."),
     click.option("--gossip-advertise", default="", metavar="HOST:PORT", help="Where members reach it, if elsewhere."),
     click.option(
         "--gossip-key-file",
         type=click.Path(exists=True, dir_okay=False),
         envvar="TENURE_GOSSIP_KEY_FILE",
-        help="Keys of the pool in base64, one a line; the first encrypts. Beyond loopback a key is required.",
+        help="Keys of the pool in base64, one a line; the first encrypts. With it the node gossips; beyond loopback it is required.",
     ),
     click.option("--gossip-no-key", is_flag=True, help="Gossip beyond loopback without a key: anybody can join."),
 )

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -43,10 +45,10 @@ LEAVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """The address, the seeds and the keys with which a node gossips. With an empty `bind` it does not gossip."""
+    """The address, the seeds and the keys with which a node gossips. With neither a `bind` nor a key it does not gossip."""
 
     bind: str = ""
-    """host:port; port 0 for a free one."""
+    """host:port; port 0 for a free one. Empty, with a key: the address from which this machine reaches the engine, and a free port."""
     join: tuple[str, ...] = ()
     """Addresses of any members. The node dials them again while they are missing."""
     advertise: str = ""
@@ -91,6 +93,33 @@ def _write_keys(path: Path, keys: tuple[bytes, ...]) -> None:
         ) from error
 
 
+def address_towards(engine_url: str) -> str:
+    """Returns the address from which this machine reaches the server of an engine, with port 0. Raises `OSError`.
+
+    All nodes of a datacenter reach that server, so they reach each other on the same network. No packet is sent.
+    """
+    parts = urlsplit(engine_url.partition(",")[0])  # several servers of one cluster stand with commas between them
+    if not parts.hostname:
+        return "127.0.0.1:0"  # a file, or a socket of this machine
+    family, kind, _, _, address = socket.getaddrinfo(parts.hostname, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return format_address((probe.getsockname()[0], 0))
+
+
+async def with_default(settings: PoolSettings, engine_url: str, log: NodeLog) -> PoolSettings:
+    """Returns the settings with an address, where a key is set: a key says that there is a pool (0482)."""
+    if settings.bind or not settings.key_file or not engine_url:
+        return settings
+    try:
+        return replace(settings, bind=await asyncio.to_thread(address_towards, engine_url))
+    except (OSError, ConfigurationError) as error:
+        log.warning(
+            f"this node does not gossip: its address towards the engine cannot be found ({error}); say --gossip HOST:PORT"
+        )
+        return settings
+
+
 class _WhereItGossips(msgspec.Struct, frozen=True):
     """The part of a manager's entry that a node reads to find its pool."""
 
@@ -103,8 +132,9 @@ class EngineSeeds:
     The pool's key decides who gets in. Whoever can write to the engine can make nodes dial an address, and nothing more.
     """
 
-    def __init__(self, engine: Engine, calls: Calls) -> None:
-        self._engine, self._calls = engine, calls
+    def __init__(self, engine: Engine, calls: Calls, url: str = "") -> None:
+        """`url` is the engine's."""
+        self._engine, self._calls, self.url = engine, calls, url
 
     async def read(self) -> list[Address]:
         """Returns the addresses in the entries of the managers. Raises `TenureError` while the engine is out of reach."""
@@ -230,7 +260,8 @@ async def pooled(
     ids: IdSource = new_id,
     transport: GossipTransport | None = None,
 ) -> AsyncIterator[Pool | None]:
-    """Keeps the node in the pool while the block lasts, also in that of the managers `found`. Yields None where the settings have no `bind`."""
+    """Keeps the node in the pool while the block lasts, also in that of the managers `found`. Yields None where it does not gossip."""
+    settings = await with_default(settings, found.url if found is not None else "", log)
     if not settings.bind:
         yield None
         return

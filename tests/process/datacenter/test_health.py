@@ -13,6 +13,7 @@ from tests.process.stillness import Stillness
 from tests.soak import sized
 
 from tenure.control.messages.nodes import ListNodes
+from tenure.gossip import format_key
 from tenure.jobs import JobState
 
 PATIENCE_S = 60.0
@@ -28,11 +29,12 @@ def starts(worker: Node) -> list[str]:
 def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_on_it_comes_back_as_somebody_new(
     datacenter: Datacenter, tmp_path: Path
 ) -> None:
-    manager = datacenter.manager("m-1", "--healthcheck", "4", "--gossip", "127.0.0.1:0")
+    (tmp_path / "keys").write_text(f"{format_key(bytes(range(32)))}\n")
+    key = ("--gossip-key-file", str(tmp_path / "keys"))  # and neither --gossip nor --join: the engine knows the rest
+    manager = datacenter.manager("m-1", "--healthcheck", "4", *key)
     datacenter.until_led()
-    assert re.search(r"gossips on (\S+)", manager.said())
-    options = ("--gossip", "127.0.0.1:0")  # no --join: the engine knows where the manager gossips
-    options += ("--slots", "2", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
+    assert re.search(r"gossips on 127.0.0.1:\d+", manager.said())
+    options = (*key, "--slots", "2", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
     workers = {name: datacenter.worker("--name", name, *options) for name in ("anna", "berta")}
     client, log = datacenter.client, tmp_path / "log"
     client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="long")

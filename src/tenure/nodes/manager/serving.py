@@ -309,7 +309,7 @@ async def serve(
 def _pooled(
     settings: ManagerSettings, process: NodeProcess, clock: Clock, log: NodeLog
 ) -> AbstractAsyncContextManager[Pool | None]:
-    found = EngineSeeds(process.environment.engine, process.environment.calls)
+    found = EngineSeeds(process.environment.engine, process.environment.calls, settings.engine_url)
     return pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, log=log, found=found)
 
 

@@ -211,7 +211,7 @@ class WorkerThread:
         name, gossip = self._settings.name, self._settings.gossip
         async with contextlib.AsyncExitStack() as stack:
             try:
-                found = EngineSeeds(environment.engine, environment.calls)
+                found = EngineSeeds(environment.engine, environment.calls, self._settings.engine_url)
                 entering = pooled(gossip, name, NodeType.WORKER, clock=self._clock, log=self._log, found=found)
                 pool = await stack.enter_async_context(entering)
             except (TenureError, OSError) as error:
