@@ -46,6 +46,13 @@ def test_every_cause_of_a_worker_has_words_and_an_answer() -> None:
         (AttemptCause.CRASH, "killed", "SIGKILL, not ours", "A signal killed its process", "Tenure did not do it"),
         (AttemptCause.CRASH, "exited", "exit code 7", "Your code ended its own process", "os._exit"),
         (AttemptCause.STALL, "stall", "no beat for 60 s", "It stopped beating, so Tenure killed it", "ctx.silence"),
+        (
+            AttemptCause.STALL,
+            "stall",
+            "spinning: 412 beats in 10 min, item 7 of 20 throughout",
+            "It beat without getting any further, so Tenure killed it: spinning: 412 beats in 10 min",
+            "ctx.polling",
+        ),
         (AttemptCause.ERROR, "bad_arguments", "n: expected int", "Its arguments do not fit", "Submit it with others"),
     ],
 )

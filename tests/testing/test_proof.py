@@ -69,6 +69,10 @@ def test_work_that_gets_nowhere_is_ended_within_the_stuck_threshold(
     with pytest.raises(JobFailed, match="stall"):
         job.result()
     assert evidence in job.why()
+    spun = "throughout" in evidence
+    assert ("It beat without getting any further, so Tenure killed it: spinning" in job.why()) is spun
+    assert ("it beat without getting any further for its stuck threshold, and was ended" in job.why()) is spun
+    assert ("It stopped beating" in job.why()) is not spun
 
 
 @workflow(stall=30, max_attempts=1)

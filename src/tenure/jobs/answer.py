@@ -16,6 +16,7 @@ from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.event_text import CAUSES, seconds, started, timeout_numbers
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, WorkflowRecord
+from tenure.jobs.rule_text import is_spinning
 from tenure.jobs.states import AttemptCause, JobState, WorkflowState
 
 EventT = TypeVar("EventT", bound=Event)
@@ -158,6 +159,11 @@ def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:
         who, what = (
             "The provider of the model failed it, not your code: {error}",
             "Look at the provider's status, your key and your network, then: {retry}",
+        )
+    if is_spinning(failed.cause, failed.error):
+        who, what = (
+            "It beat without getting any further, so Tenure killed it: {error}",
+            "Say what is new (ctx.track, completed_items=, ctx.checkpoint), declare a wait (ctx.polling), or allow more (stuck=), then: {retry}",
         )
     if cause == "killed" and any(name in error for name in NATIVE):
         who, what = (

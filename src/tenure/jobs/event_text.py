@@ -31,6 +31,7 @@ from tenure.jobs.gate_steering import GateJobSteered
 from tenure.jobs.model import JobSubmission, wall
 from tenure.jobs.outages import OutageDeclared, OutageEnded, OutageMoved
 from tenure.jobs.queues import QueueChanged
+from tenure.jobs.rule_text import SPUN, is_spinning
 from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, ScheduleSet
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.shown_arguments import call_text
@@ -97,7 +98,7 @@ def attempt_failed(event: AttemptFailed) -> str:
     if event.worker:
         text += f" on {event.worker}"
     said = str(event.evidence.get("cause", ""))
-    text += f": {CAUSES.get(said) or CAUSES[event.cause]}"
+    text += f": {SPUN if is_spinning(event.cause, event.error) else CAUSES.get(said) or CAUSES[event.cause]}"
     if event.error:
         text += f" ({event.error.removeprefix(f'{said}: ')})"
     if place := event.evidence.get("place"):
@@ -162,7 +163,7 @@ def started(event: WorkflowStarted) -> str:
 def progress(event: ProgressRecorded) -> str:
     if not event.workflow:
         return f"it advanced: {event.note}"
-    text = f"{who(event)}, advanced to step {event.steps}"
+    text = f"{who(event)}, was at step {event.steps}"  # a step may be a beat without anything new
     if event.fraction:  # work that reports no fraction sends 0, too
         text += f" ({event.fraction:.0%})"
     return text + (f": {event.note}" if event.note else "")

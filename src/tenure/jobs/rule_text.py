@@ -1,10 +1,11 @@
-"""Puts each rule into a sentence."""
+"""Puts each rule into a sentence, and the end of work that only beat."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tenure.jobs.decisions import Rule
+from tenure.jobs.states import AttemptCause
 
 RULES: Mapping[Rule, str] = {
     Rule.ASKED: "somebody asked for it",
@@ -37,3 +38,10 @@ RULES: Mapping[Rule, str] = {
     Rule.DATACENTER_SAID: "the datacenter said so",
     Rule.PRODUCT_FAILED: "a fault of Tenure itself ends the one thing that it concerns, and nothing else",
 }
+
+SPUN = "it beat without getting any further for its stuck threshold, and was ended"
+
+
+def is_spinning(cause: AttemptCause, error: str) -> bool:
+    """Returns True for an attempt that beat, and was ended because nothing of it was new. Its cause on the wire is a stall's (decision 0316)."""
+    return cause is AttemptCause.STALL and error.removeprefix("stall: ").startswith("spinning: ")

@@ -347,7 +347,7 @@ class CancelCode(IntEnum):
 
 CANCEL_REASONS = {
     CancelCode.CANCEL: "cancelled by request",
-    CancelCode.STALL: "no beat within the stall threshold",
+    CancelCode.STALL: "no beat within the stall threshold, or nothing new within the stuck threshold",
     CancelCode.TIMEOUT: "past the deadline of this attempt",
     CancelCode.LEASE_LOST: "the lease was lost; another delivery may be running",
     CancelCode.DRAIN: "the worker is shutting down",
