@@ -40,6 +40,13 @@ def it_asks_when_the_job_advanced_since_its_deadline_came_near() -> None:
     assert (request.job_id, request.request.progress_counter, request.since) == ("j", 1, 0)
 
 
+def a_job_that_stands_still_is_asked_for_while_two_reports_still_come_however_short_its_span() -> None:
+    earning = looked(attempt(steps=5))
+    short = NearDeadline(job_id="j", left_s=2.0, span_s=3.0)
+    assert earning.request(short, "w-1", Pace(), 100.0, 1_000.0) is not None
+    assert ask(looked(attempt(steps=5)), left_s=4.0) is None
+
+
 def beats_of_work_that_counts_are_no_progress() -> None:
     earning = looked(attempt(steps=5, news=7, counts=True))
     earning.look([attempt(steps=50, news=7, counts=True)])
@@ -118,6 +125,7 @@ def nothing_is_asked_for_a_job_that_no_longer_runs_here() -> None:
 
 STORIES: tuple[Callable[[], None], ...] = (
     it_asks_when_the_job_advanced_since_its_deadline_came_near,
+    a_job_that_stands_still_is_asked_for_while_two_reports_still_come_however_short_its_span,
     beats_of_work_that_counts_are_no_progress,
     the_first_sight_of_an_attempt_is_no_progress,
     after_an_answer_the_next_request_needs_a_step,

@@ -54,6 +54,9 @@ class Obedience:
 
 NEAR_SHARE = 1 / 3
 """A deadline is near when at most this share of the longest span that was ever left is left."""
+LAST_WORD_S = 2.0
+"""A job that has not advanced is asked for when so much is left at the latest. Two reports fit into it: with the third of the shortest span, a second, the
+request could come after the end, and people would read no denial."""
 PAUSE_S = 1.0
 """A pause of the whole process that lasts this long becomes the reason of the request."""
 
@@ -193,7 +196,8 @@ class JobEarning:
         attempts = [one for one in self._seen.values() if one.job_id == job_id]
         counter = self._counters.setdefault(job_id, self._ticks)
         since = self._since.setdefault(job_id, counter)
-        if not attempts or (counter <= since and (job_id in self._asked or near.left_s > near.span_s * NEAR_SHARE)):
+        soon = near.left_s <= max(near.span_s * NEAR_SHARE, LAST_WORD_S)
+        if not attempts or (counter <= since and (job_id in self._asked or not soon)):
             return None
         remaining = pace.remaining(attempts, now)
         asked = _request(worker, ExtensionReason.LONG_WORKFLOW, attempts, counter, remaining, wall)
