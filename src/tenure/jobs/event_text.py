@@ -164,8 +164,7 @@ def progress(event: ProgressRecorded) -> str:
     if not event.workflow:
         return f"it advanced: {event.note}"
     text = f"{who(event)}, was at step {event.steps}"  # a step may be a beat without anything new
-    if event.fraction:  # work that reports no fraction sends 0, too
-        text += f" ({event.fraction:.0%})"
+    text += f" ({event.fraction:.0%})" if event.fraction else ""  # work that reports no fraction sends 0, too
     return text + (f": {event.note}" if event.note else "")
 
 
