@@ -77,12 +77,13 @@ class StateOptions(NamedTuple):
     """How much a manager keeps, and in which form; named as in `ManagerSettings`."""
 
     keep_finished_s: float
+    keep_archive_s: float
     state_budget: int
     raise_format: bool
 
 
-def _state_options(keep_finished: float, state_budget: float, raise_format: bool) -> StateOptions:
-    return StateOptions(keep_finished, int(state_budget * 1_048_576), raise_format)
+def _state_options(keep_finished: float, keep_archive: float, state_budget: float, raise_format: bool) -> StateOptions:
+    return StateOptions(keep_finished, keep_archive, int(state_budget * 1_048_576), raise_format)
 
 
 state_options = one_value(
@@ -90,6 +91,12 @@ state_options = one_value(
     _state_options,
     click.option(
         "--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists."
+    ),
+    click.option(
+        "--keep-archive",
+        default=2_592_000.0,
+        show_default=True,
+        help="Seconds for which it can be read by its id after that: why, result, logs. A queue may have its own.",
     ),
     click.option(
         "--state-budget",

@@ -220,6 +220,9 @@ def hold(name: str, reason: str, most_s: float, rate: float, undo: bool, as_json
 @click.option("--max-running", type=int, help="At most so many at once; 0 lifts the limit.")
 @click.option("--rate", type=float, help="At most so many starts a second; 0 lifts the limit.")
 @click.option("--job-timeout", type=float, help="The deadline, in seconds, of jobs without their own; 0 lifts it.")
+@click.option(
+    "--keep-archive", type=float, help="Seconds for which its jobs can be read after they left the lists; 0: as all."
+)
 @click.option("--park/--no-park", default=None, help="Accept work that no worker has registered: it waits for one.")
 @click.option(
     "--key", "concurrency_key", help="Where the key of its work stands, as args.tenant: keys take turns; '' ends that."
@@ -255,7 +258,7 @@ def queue(name: str, as_json: bool, where: Where, **given: Any) -> None:
     show(_queue_table(shown))
 
 
-_LIFTED_BY_ZERO = ("max_running", "rate", "job_timeout", "max_per_key")
+_LIFTED_BY_ZERO = ("max_running", "rate", "job_timeout", "max_per_key", "keep_archive")
 
 
 def _queue_changes(given: dict[str, Any]) -> dict[str, Any]:
@@ -285,6 +288,7 @@ def _queue_table(shown: list[QueueView]) -> Table:
             f"{one.max_running} at once" if one.max_running else "",
             f"{one.rate:g}/s" if one.rate else "",
             f"{one.job_timeout:g} s a job" if one.job_timeout else "",
+            f"archive {one.keep_archive:g} s" if one.keep_archive else "",
             f"turns by {one.concurrency_key}" if one.concurrency_key else "",
             f"{one.max_per_key} of a key" if one.max_per_key else "",
             f"{one.parked} parked" if one.parked else "",

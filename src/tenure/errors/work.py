@@ -270,6 +270,10 @@ class QuotaExceededError(JobError):
 class UnknownJobError(JobError):
     """No job of that id is known, live or archived."""
 
+    remedy = (
+        "Check the id. A job that ended can be read for 30 days, or as long as `tenure manager --keep-archive` says"
+    )
+
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id!r}")

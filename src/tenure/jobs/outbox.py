@@ -19,7 +19,7 @@ from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
 from tenure.jobs.catalogue import served_key
 from tenure.jobs.door import candidates
-from tenure.jobs.endings import left_a_message
+from tenure.jobs.endings import has_live_parent, left_a_message
 from tenure.jobs.fair_lanes import key_room, key_weight, window
 from tenure.jobs.learned_gaps import Learned, learned_for
 from tenure.jobs.model import JobInfo, WorkflowRecord
@@ -27,7 +27,7 @@ from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import stop_words
-from tenure.values import HandedResult
+from tenure.values import LIVE_TTL_S, HandedResult
 
 
 class Dispatch(NamedTuple):
@@ -270,6 +270,17 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[s
         if heard and job_id not in skip:
             due.append(job_id)
     return due
+
+
+def keep_archive(book: JobBook, info: JobInfo) -> float:
+    """Returns the seconds for which the record of a job can be read once it is archived: its queue's, else the datacenter's.
+
+    A parent that has not ended may ask for its child months later (RULINGS 19).
+    """
+    if has_live_parent(book, info):
+        return LIVE_TTL_S
+    queue = book.state.queues.get(lane_of(info)[0])
+    return queue.keep_archive if queue is not None and queue.keep_archive else book.settings.keep_archive
 
 
 def standing(

@@ -48,6 +48,8 @@ class QueueRecord(msgspec.Struct, kw_only=True):
     job_timeout: float | None = None
     """The deadline of jobs of this queue whose submission has none."""
     park: bool = False  # True when the queue accepts work that nobody has registered yet
+    keep_archive: float | None = None
+    """The seconds for which the record of an archived job of this queue can be read; None for the manager's own setting."""
     concurrency_key: str = ""
     """Where the key of its work stands, as `args.tenant`. Keys take turns (`fair_lanes.py`)."""
     max_per_key: int | None = None
@@ -68,6 +70,7 @@ class SetQueue(Command, frozen=True, kw_only=True):
     burst: b.Burst | UnsetType = UNSET
     job_timeout: b.PositiveSeconds | UnsetType | None = UNSET
     park: bool | UnsetType = UNSET
+    keep_archive: b.PositiveSeconds | UnsetType | None = UNSET
     concurrency_key: b.KeyExpression | UnsetType = UNSET
     max_per_key: b.MaxRunning | UnsetType | None = UNSET
     weights: b.Weights | UnsetType = UNSET
@@ -86,6 +89,7 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     concurrency_key: str = ""
     max_per_key: int | None = None
     weights: dict[str, int] = msgspec.field(default_factory=dict)
+    keep_archive: float | None = None
 
     def growth(self) -> int:
         return text_bytes(self.queue, self.concurrency_key) + encoded_bytes(self.weights) + 120
@@ -98,6 +102,7 @@ _SETTINGS = (
     "burst",
     "job_timeout",
     "park",
+    "keep_archive",
     "concurrency_key",
     "max_per_key",
     "weights",

@@ -28,6 +28,9 @@ MAX_PAGED_BUDGET = 4_294_967_296
 MIN_STATE_BUDGET = 262_144
 
 
+KEEP_ARCHIVE_S = 30 * 86_400.0
+
+
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a manager's decisions about jobs."""
 
@@ -40,6 +43,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     history_limit: int = 200
     """The events of one job that stay in memory for `why`. The first tenth and the newest are kept."""
     archive_after: float = 3_600.0
+    keep_archive: float = KEEP_ARCHIVE_S
+    """The seconds for which the record of an archived job can be read, unless its queue has a setting of its own. Then the engine removes it."""
     id_memory: float = 604_800.0
     """The seconds for which the ids and idempotency keys of archived jobs, and tombstones, are remembered."""
     max_remembered: int = 250_000
@@ -49,7 +54,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     what accepted jobs still add (decision 0220)."""
 
     def __post_init__(self) -> None:
-        for field in ("report_interval", "fallback_after", "stuck_threshold"):
+        for field in ("report_interval", "fallback_after", "stuck_threshold", "keep_archive"):
             check_positive(field, getattr(self, field))
         if not MIN_STATE_BUDGET <= self.state_budget <= MAX_PAGED_BUDGET:
             allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_PAGED_BUDGET:,} bytes"
@@ -82,6 +87,7 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The gate sends a decision or a submission that a datacenter has not acknowledged again, after 1, 2, 4, … 30 s."""
     history_limit: int = 200
     archive_after: float = 3_600.0
+    keep_archive: float = KEEP_ARCHIVE_S
     id_memory: float = 604_800.0
     max_remembered: int = 250_000
 

@@ -25,7 +25,7 @@ from tenure.control.messages.jobs import (
     Submit,
     WhyReply,
 )
-from tenure.control.messages.queues import ListQueues
+from tenure.control.messages.queues import ChangeQueue, ListQueues
 from tenure.engines.contracts import Term
 from tenure.engines.memory.engine import MemoryElection
 from tenure.errors import DeposedError, EngineUnavailableError
@@ -260,6 +260,25 @@ def test_an_archived_job_is_still_shown_and_explained() -> None:
         view = await ask(manager, GetJob(job_id="j-1", wait_s=10))
         assert (view.state, view.reason) == (JobState.CANCELLED, "the user said so")
         assert "the user said so" in (await ask(manager, AskWhy(job_id="j-1"))).text
+
+    run(story)
+
+
+def test_an_archived_job_is_removed_when_its_time_is_over_and_a_queue_may_have_its_own() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1", archive_after=10, keep_archive=1_000)
+        await group.until(lambda: manager.leads)
+        await ask(manager, ChangeQueue(queue="audited", keep_archive=100_000.0))
+        for name, queue in (("j-1", "default"), ("j-2", "audited")):
+            await ask(manager, Submit(submission=submission(name, queue=queue)))
+            await ask(manager, Cancel(job_id=name))
+        await group.until(lambda: len(leadership.ledger.book.state.archive) == 2)
+        assert (await ask(manager, GetJob(job_id="j-1"))).state is JobState.CANCELLED
+        group.clock.advance(2_000.0)
+        gone = await ask(manager, GetJob(job_id="j-1"))
+        assert isinstance(gone, Problem)
+        assert (gone.fact, "--keep-archive" in gone.remedy) == ("there is no job 'j-1'", True)
+        assert (await ask(manager, GetJob(job_id="j-2"))).state is JobState.CANCELLED
 
     run(story)
 

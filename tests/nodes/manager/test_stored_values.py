@@ -9,7 +9,7 @@ from tests.jobs.desk import Desk, spec
 from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
-from tenure.jobs.endings import has_live_parent
+from tenure.jobs.outbox import keep_archive
 from tenure.nodes.manager.stored_values import StoredValues
 
 DAY_S = 86_400.0
@@ -26,7 +26,7 @@ def test_a_result_of_a_live_job_is_kept_for_months_and_that_of_an_archived_one_f
     desk.result(workflow="a", result_key="j/a/1")
     clock.advance(300 * DAY_S)
     assert store.get("j/a/1") == b"[1]"
-    record = asyncio.run(values.archived(desk.book.job("j"), desk.at))
+    record = asyncio.run(values.archived(desk.book.job("j"), desk.at, 7 * DAY_S))
     assert record.workflows["a"].result_key == "j/a/1"
     clock.advance(6 * DAY_S)
     assert store.get("j/a/1") == b"[1]"
@@ -46,6 +46,6 @@ def test_a_large_result_of_a_child_outlives_its_archiving_while_its_parent_lives
         store.put(f"{name}/w/1", b"[1]", ttl=366 * DAY_S)
         desk.result(name, result_key=f"{name}/w/1")
         info = desk.book.job(name)
-        asyncio.run(values.archived(info, desk.at, parent_lives=has_live_parent(desk.book, info)))
+        asyncio.run(values.archived(info, desk.at, keep_archive(desk.book, info)))
     clock.advance(60 * DAY_S)
     assert (store.get("child/w/1"), store.get("alone/w/1")) == (b"[1]", None)

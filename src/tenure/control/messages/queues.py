@@ -42,6 +42,8 @@ class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     """The deadline of jobs that are submitted without one from now on."""
     park: bool | UnsetType = UNSET
     """True to accept work that no worker has registered: it waits for one that serves it."""
+    keep_archive: b.PositiveSeconds | UnsetType | None = UNSET
+    """The seconds for which a job of this queue can be read after it left the lists; null for the manager's setting."""
     concurrency_key: b.KeyExpression | UnsetType = UNSET
     """Where the key of its work stands, as `args.tenant` or `labels.customer`: keys take turns. Empty: none."""
     max_per_key: b.MaxRunning | UnsetType | None = UNSET
@@ -75,6 +77,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """The deadline of its jobs whose submission has none."""
     park: bool = False
     """True where work that no worker has registered is accepted, and waits for one that serves it."""
+    keep_archive: float | None = None
+    """The seconds for which its archived jobs can be read; None for the manager's setting."""
     concurrency_key: str = ""
     """Where the key of its work stands; empty where it has none."""
     max_per_key: int | None = None

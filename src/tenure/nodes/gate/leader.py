@@ -280,7 +280,8 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     async def _archive_job(self, job_id: str) -> None:
         info = self.ledger.book.jobs.get(job_id)
         if info is not None:
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
+            keep_s = self.ledger.book.settings.keep_archive
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info), ttl=keep_s)
             await self.ledger.commit(GateArchive(by="gate", job_id=job_id))
             self.reported_counts.forget(job_id, info.target_datacenters)
 

@@ -25,8 +25,8 @@ from tenure.jobs.budget import fits_a_snapshot, max_result_bytes, needs_measurin
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, Evidence
-from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld, has_live_parent
-from tenure.jobs.outbox import to_archive, to_expire
+from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
+from tenure.jobs.outbox import keep_archive, to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import is_paged, keys_of
 from tenure.jobs.states import AttemptCause
@@ -138,11 +138,11 @@ class Housekeeping:
         await self._ledger.commit(ExpireResults(by="leader", job_id=job_id))
 
     async def _store_record(self, job_id: str, now: float) -> None:
-        info = self._ledger.book.jobs.get(job_id)
-        if info is not None:
-            lives = has_live_parent(self._ledger.book, info)
-            record = await self._values.archived(info, now, parent_lives=lives)
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
+        book = self._ledger.book
+        if (info := book.jobs.get(job_id)) is not None:
+            keep_s = keep_archive(book, info)
+            record = await self._values.archived(info, now, keep_s)
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record), ttl=keep_s)
 
 
 RESULTS_WAIT_S = 10.0

@@ -38,7 +38,7 @@ from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
-from tenure.jobs.settings import PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.jobs.settings import KEEP_ARCHIVE_S, PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.work_left import work_left
 from tenure.jobs.workers import WorkerEvicted
@@ -229,6 +229,8 @@ class ManagerSettings(NodeSettings):
     """A local timeout that no gate has answered for these seconds is executed here."""
     keep_finished_s: float = 3_600.0
     """The seconds for which a finished job stays in memory and in lists; fewer when its room is needed."""
+    keep_archive_s: float = KEEP_ARCHIVE_S
+    """The seconds for which an archived job can be read by its id, unless its queue has a setting of its own."""
     state_budget: int = PAGED_STATE_BUDGET
     """The bytes of state at which the leader refuses new jobs; 48 MiB at most until the format is raised."""
     raise_format: bool = False
@@ -256,6 +258,7 @@ class ManagerSettings(NodeSettings):
             report_interval=self.report_s,
             fallback_after=self.fallback_s,
             archive_after=self.keep_finished_s,
+            keep_archive=self.keep_archive_s,
             state_budget=self.state_budget,
         )
         fleet = FleetSettings(healthcheck_s=self.healthcheck_s)

@@ -1,7 +1,7 @@
 """The part of a leader that keeps values in the engine's store: results that are too large for the journal, for as long as somebody may ask for them.
 
 A result is under `JOB/WORKFLOW/ATTEMPT`. While its job lives it has a year, because a workflow may come after it months later; when the job is
-archived, it has a week, or what is left of the job's `result_ttl`.
+archived, it has the time of the job's record, or what is left of the job's `result_ttl`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from tenure.values import (
     result_key,
 )
 
-ENDED_TTL_S = 7 * 86_400.0
 _encode = msgspec.json.encode
 
 
@@ -67,11 +66,10 @@ class StoredValues:
         for _, key in large_results(info):
             await self._calls.run(self._results.delete, key)
 
-    async def archived(self, info: JobInfo, now: float, *, parent_lives: bool = False) -> JobInfo:
-        """Returns the record to archive. Its stored results get the time that is left to them, so that the engine itself deletes them.
+    async def archived(self, info: JobInfo, now: float, keep_s: float) -> JobInfo:
+        """Returns the record to archive. Its stored results get `keep_s`, or the time that is left to them, so that the engine itself deletes them.
 
-        Where the submission limits the time of its results, those in the record move into the store, too. A child's are kept for a parent that has
-        not ended, because it may ask for them months later (RULINGS 19).
+        Where the submission limits the time of its results, those in the record move into the store, too.
         """
         left = results_expire_at(info) - now
         limited = 0 < left < float("inf")
@@ -81,7 +79,7 @@ class StoredValues:
             kept = await self._calls.run(self._results.get, key) if one.result_key else None
             if kept is None and (one.result_key or not limited):
                 continue
-            ttl = min(left, LIVE_TTL_S if parent_lives else ENDED_TTL_S) if one.result_key else left
+            ttl = min(left, keep_s) if one.result_key else left
             await self._calls.run(self._results.put, key, kept or _encode(one.result), ttl=max(ttl, 1.0))
             workflows[name] = msgspec.structs.replace(one, result=None, result_key=key)
         return msgspec.structs.replace(info, workflows=workflows)
