@@ -156,6 +156,21 @@ def beat_until(ctx: Any, told: str, log: str) -> int:
 
 
 @workflow(stall=60)
+def save_when_told(ctx: Any, told: str, log: str) -> str:
+    """Saves once when the file is there, and goes on until it is stopped. The next one has what was saved."""
+    if ctx.resume is not None:
+        return str(ctx.resume)
+    note(log, f"start {ctx.attempt} {os.getpid()}")
+    saved = False
+    while True:
+        ctx.beat()
+        if not saved and Path(told).exists():
+            ctx.checkpoint("saved")
+            saved = True
+        time.sleep(0.01)
+
+
+@workflow(stall=60)
 def ignore_cancel(ctx: Any) -> None:
     while True:
         with contextlib.suppress(Exception):

@@ -64,6 +64,20 @@ def test_a_worker_that_hands_over_lets_another_go_on(desk: Desk, tmp_path: Path)
     assert desk.answer().attempt == 1
 
 
+def test_with_time_to_hand_over_an_attempt_stops_when_it_has_just_saved(desk: Desk, tmp_path: Path) -> None:
+    first = desk.start(*QUICK, "--drain", "handover", "--handover-within", "300")
+    log, told = tmp_path / "log", tmp_path / "told"
+    desk.send("save_when_told", told=str(told), log=str(log))
+    wait_until(log.exists, first.said)
+    first.signal(signal.SIGTERM)
+    wait_until(lambda: len(first.slots()) == 1, first.said)  # the idle one has left, and this one waits for its mark
+    assert desk.work.depth().leased == 1
+    told.touch()
+    assert first.ended() == 0
+    desk.start(*QUICK)
+    assert desk.answer().value == "saved"
+
+
 def test_work_that_ignores_its_cancellation_is_killed_after_the_grace(desk: Desk) -> None:
     worker = desk.start(*QUICK, "--drain", "handover")
     desk.send("ignore_cancel")
