@@ -48,7 +48,7 @@ class AgentWorld:
         self.world = World(seed, keep_trace=None)
         self.down = False
         self.hung = ""
-        """The job whose agent stops where it is, whatever the provider does."""
+        """The job whose agent hangs by itself next, waiting for nothing. Its next attempt does not."""
         self.released: list[float] = []
         """When each agent that was held was let try, by the engine's clock."""
         self.phases: dict[float, OutagePhase] = {}
@@ -103,16 +103,17 @@ class AgentWorld:
             while True:
                 with ctx.depends(PROVIDER):
                     await self._call_until_it_answers(ctx, host, manner)
+                if ctx.job == self.hung:
+                    self.hung = ""
+                    await host.clock.async_sleep(10**7)
                 ctx.beat()
                 await host.clock.async_sleep(host.random.uniform(1, TURN_S))
-                if ctx.job == self.hung and ctx.attempt == 1:
-                    await host.clock.async_sleep(10**7)
 
         return agent
 
     async def _call_until_it_answers(self, ctx: Any, host: Host, manner: str) -> None:
         failures = 0
-        while True:
+        while ctx.job != self.hung:
             try:
                 return await self._call(host, manner)
             except ProviderDown:
@@ -127,7 +128,7 @@ class AgentWorld:
 
     async def _until_let_go(self, ctx: Any, host: Host) -> None:
         was_held = False
-        while ctx.brake is Brake.HELD:
+        while ctx.brake is Brake.HELD and ctx.job != self.hung:
             was_held = True
             await host.clock.async_sleep(TICK_S)
         if was_held:

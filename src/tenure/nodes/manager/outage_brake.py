@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from tenure.control.messages.nodes import HoldName, ReleaseName
 from tenure.control.messages.wire import Handlers, Reply
-from tenure.control.messages.workers import HeldName, WorkerReport
-from tenure.health.outage import DependencyWatch, OutageSettings, WaitingAttempt
+from tenure.control.messages.workers import AttemptReport, HeldName, WorkerReport
+from tenure.health.outage import AttemptKey, DependencyWatch, OutageSettings, WaitingAttempt
 from tenure.jobs import Decision
 from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.decisions import Command
@@ -30,9 +30,12 @@ class OutageBrake:
     def __init__(self, ledger: JobLedger, settings: OutageSettings | None = None) -> None:
         self._ledger, self.settings = ledger, settings or OutageSettings()
         self._watch = DependencyWatch(self.settings)
+        self._held_at: dict[AttemptKey, float] = {}
+        """When each attempt was last heard to wait for something that is down. Its clocks start anew there."""
 
     def heard(self, report: WorkerReport, now: float) -> None:
         """Takes a report."""
+        self._held_at |= {one.name[:3]: now for one in report.attempts if self.is_held(one.waits_on)}
         self._watch.heard(
             report.worker,
             [
@@ -68,6 +71,14 @@ class OutageBrake:
     def is_held(self, name: str) -> bool:
         return bool(name) and name in self._ledger.book.state.outages
 
+    def silent_s(self, one: AttemptReport, now: float) -> float:
+        """Returns how long an attempt has been silent for the stuck clock: since the hold, where it was held and has not beaten since.
+
+        Without that, a job that comes out of a long hold would be stuck at once, before its attempt has had its stall threshold.
+        """
+        held_at = self._held_at.get(one.name[:3])
+        return one.silent_s if held_at is None else min(one.silent_s, now - held_at)
+
     def holds(self, worker: str, now: float) -> tuple[HeldName, ...]:
         """Returns the word to one worker about everything that is down."""
         found = []
@@ -78,6 +89,8 @@ class OutageBrake:
 
     async def look(self, now: float) -> None:
         """Declares what is down, and takes each outage one step further."""
+        # After so long a time the silence is beyond every stall threshold, or the attempt has beaten or ended.
+        self._held_at = {key: at for key, at in self._held_at.items() if now - at < self.settings.most_s}
         for command in outage_commands(self._ledger.book.state.outages, self._watch, now):
             decided(await self._ledger.commit_all((command,)))
 

@@ -368,7 +368,7 @@ class WorkerReportHandlers:
             return None
         self.progress.note(one, now)
         # The time of the last beat counts, not the time at which the report came.
-        silent_s = 0.0 if self.brake.is_held(one.waits_on) else one.silent_s
+        silent_s = self.brake.silent_s(one, now)
         self.watch.touch(one.job_id, max(before, min(now, now - silent_s + patience(info, one, self._ledger.book))))
         workflow = info.workflows[one.workflow]
         begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
