@@ -115,7 +115,8 @@ class AgentWorld:
         failures = 0
         while ctx.job != self.hung:
             try:
-                return await self._call(host, manner)
+                await self._call(host, manner)
+                return
             except ProviderDown:
                 failures += 1
                 ctx.call_failed()
