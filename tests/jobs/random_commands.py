@@ -19,13 +19,28 @@ from tenure.jobs.states import AttemptCause, OnFailure
 from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob
+from tenure.jobs.waits import RecordSuspended, SendSignal, WakeSleeper
 from tenure.jobs.workers import EvictWorker, JudgeWorker
+from tenure.suspension import WaitsFor
 
 JOBS = ("j0", "j1", "j2")
 names = st.sampled_from(JOBS)
 workers = st.sampled_from(("w1", "w2"))
 flows = st.sampled_from(("a", "b", "c"))
 attempts = st.integers(1, 3)
+
+
+waits = st.one_of(
+    st.builds(WaitsFor, step=st.just("sleep"), after_s=st.sampled_from((1.0, 100.0))),
+    st.builds(
+        WaitsFor,
+        step=st.just("event"),
+        event=st.just("go"),
+        seen=st.integers(0, 2),
+        after_s=st.sampled_from((None, 50.0)),
+    ),
+    st.builds(WaitsFor, step=st.just("jobs"), jobs=st.sampled_from((("j1",), ("j1", "j2"), ("j0", "gone")))),
+)
 
 
 def three_flows(job_id: str) -> SubmitJob:
@@ -60,6 +75,18 @@ commands: st.SearchStrategy[Command] = st.one_of(
         cause=st.sampled_from(list(AttemptCause)),
         asked=st.booleans(),
     ),
+    st.builds(
+        RecordSuspended,
+        job_id=names,
+        workflow=flows,
+        attempt=attempts,
+        worker=workers,
+        delivery=st.integers(0, 2),
+        waits=waits,
+        mark=st.integers(0, 3),
+    ),
+    st.builds(WakeSleeper, job_id=names, workflow=flows),
+    st.builds(SendSignal, job_id=names, name=st.sampled_from(("go", "stop")), signal_id=st.sampled_from("abc")),
     st.builds(PauseJob, job_id=names, by=st.just("ada"), reason=st.just("wait a while")),
     st.builds(ResumeJob, job_id=names),
     st.builds(RetimeJob, job_id=names, timeout_seconds=st.sampled_from((100.0, 900.0, None))),
@@ -91,6 +118,28 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(ArchiveJob, job_id=names),
     st.just(TakeLead(epoch=0, leader="next")),
 )
+
+
+_first: dict[str, st.SearchStrategy[object]] = {
+    "job_id": names,
+    "workflow": st.just("a"),
+    "attempt": st.integers(1, 2),
+}
+waiting_commands: st.SearchStrategy[Command] = st.one_of(
+    st.builds(RecordDispatched, **_first),
+    st.builds(RecordStarted, **_first, worker=workers),
+    st.builds(RecordSuspended, **_first, worker=workers, delivery=st.just(1), waits=waits),
+    st.builds(RecordResult, **_first, worker=workers, delivery=st.just(1)),
+    st.builds(RecordFailure, **_first, worker=workers, cause=st.just(AttemptCause.CRASH)),
+    st.builds(WakeSleeper, job_id=names, workflow=st.just("a")),
+    st.builds(SendSignal, job_id=names, name=st.just("go"), signal_id=st.sampled_from("abc")),
+    st.builds(EvictWorker, worker=workers, reason=st.just("silent")),
+    st.builds(PauseJob, job_id=names, by=st.just("ada"), reason=st.just("wait a while")),
+    st.builds(ResumeJob, job_id=names),
+    st.builds(CheckJob, job_id=names),
+    names.map(lambda job_id: CancelJob(job_id=job_id)),
+)
+"""Commands that bring work as far as a suspension more often than `commands` do: they are about the first workflow of each job."""
 
 
 def follow(desk: Desk, steps: list[tuple[Command, int]]) -> None:

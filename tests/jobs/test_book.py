@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec
-from tests.jobs.random_commands import JOBS, commands, follow, three_flows
+from tests.jobs.random_commands import JOBS, commands, follow, three_flows, waiting_commands
 
 from tenure.backoff import Retry
 from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError
@@ -24,6 +24,8 @@ def check_invariants(book: JobBook) -> None:
     queued: dict[str, int] = {}
     on_worker: dict[str, set[tuple[str, str]]] = {}
     pending = set()
+    sleeping: dict[tuple[str, str], float] = {}
+    on_job: dict[str, set[tuple[str, str]]] = {}
     for job_id, info in book.jobs.items():
         states = [workflow.state for workflow in info.workflows.values()]
         assert info.open_workflows == sum(not state.terminal for state in states)
@@ -45,6 +47,22 @@ def check_invariants(book: JobBook) -> None:
                 on_worker.setdefault(workflow.worker, set()).add((job_id, name))
             if workflow.state is WorkflowState.PENDING and job_id not in book.paused:
                 pending.add((job_id, name))
+            if workflow.state is WorkflowState.SUSPENDED:
+                assert workflow.waits is not None
+                assert (workflow.worker, workflow.delivery) == ("", 0)
+                assert not info.state.terminal
+                if workflow.wakes_at:
+                    sleeping[(job_id, name)] = workflow.wakes_at
+                for child in workflow.waits.jobs:
+                    on_job.setdefault(child, set()).add((job_id, name))
+                    assert not book.job(child).state.terminal, "it waits for what has ended"
+                assert workflow.waits.jobs or workflow.wakes_at or workflow.waits.event, "it waits for nothing"
+                said = sum(one.name == workflow.waits.event for one in info.signals)
+                assert not workflow.waits.event or said <= workflow.waits.seen, "its signal is there"
+    assert {job_id: set(keys) for job_id, keys in book.waits.on_job.items()} == on_job
+    assert sorted(book.waits.sleeping.pop_due(float("inf"))) == sorted(sleeping)
+    for key, at in sleeping.items():
+        book.waits.sleeping.set(key, at)
     assert {worker: set(keys) for worker, keys in book.on_worker.items()} == on_worker
     assert book.in_queue.get("default", 0) == queued.get("default", 0)
     book.wake(float("inf"))
@@ -52,7 +70,10 @@ def check_invariants(book: JobBook) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(commands, st.sampled_from((0, 1, 31, 150))), max_size=60), st.integers(0, 60))
+@given(
+    st.lists(st.tuples(st.one_of(commands, waiting_commands), st.sampled_from((0, 1, 31, 150))), max_size=60),
+    st.integers(0, 60),
+)
 def test_replay_and_any_snapshot_on_the_way_give_the_same_state_byte_for_byte(
     steps: list[tuple[Command, int]], cut: int
 ) -> None:

@@ -221,9 +221,9 @@ def suspended(book: JobBook, event: Suspended) -> None:
     workflow.wakes_at, workflow.waits_since = event.until, event.at
     # Work that fits no version has not begun to go on: the time that had come for it is not over.
     workflow.woken_by_time = workflow.woken_by_time and bool(event.waits.version)
+    move(book, info, workflow, WorkflowState.SUSPENDED)  # first: it takes the work off the worker that it still names
     # The fence is (generation, delivery): the deliveries of a new generation count from the start.
     workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
-    move(book, info, workflow, WorkflowState.SUSPENDED)
     workflow.suspended_in = event.version  # after the move: until then its place is under the version that it had
     learn_gaps(book, workflow.spec.called, event, event.silence)
     progressed(info, event.at)
