@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.control.messages.workers import AttemptReport, HeldName
+from tenure.engines.contracts import Fence
 from tenure.nodes.slot_runner import SlotsView
 
 
@@ -58,7 +59,9 @@ class Cast:
     def hold(self, holds: tuple[HeldName, ...]) -> None:
         self.holds = holds
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
         self.cancelled.append((job, attempt, reason))
         found = self.running.pop(job, None)
         if found is not None:

@@ -24,7 +24,7 @@ import msgspec
 
 from tenure.backoff import Retry
 from tenure.beat.proof import NoveltyMark
-from tenure.engines.contracts import Ticket
+from tenure.engines.contracts import Fence, Ticket
 from tenure.errors import BoardError
 
 RECORD_BYTES = 8_192
@@ -93,6 +93,11 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     """The version of its workflow that runs."""
     learned: bool = False
     """True when `stall_s` is a learned threshold, and not the set one."""
+
+    def is_of(self, job: str, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None) -> bool:
+        """Returns True for an attempt of this job and, where they are given, of this workflow, number and delivery."""
+        named = self.job == job and workflow_id in ("", self.workflow_id) and attempt in (0, self.attempt)
+        return named and fence in (None, self.ticket.fence)
 
 
 class BeatReading(NamedTuple):

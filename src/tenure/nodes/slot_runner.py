@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from tenure.beat.proof import must_show_news
 from tenure.beat.record import BeatReading, Brake, Phase
 from tenure.control.messages.workers import AttemptReport, HeldName
+from tenure.engines.contracts import Fence
 from tenure.served_workflow import ServedWorkflow
 
 UNPROVEN_AFTER = 100
@@ -59,8 +60,10 @@ class SlotRunner(Protocol):
     def hold(self, holds: tuple[HeldName, ...]) -> None:
         """Sets everything that is down: clocks of attempts that wait for one of these stand still, and only some of them may try."""
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
-        """Asks the matching attempts to end. Returns True when one of them runs here."""
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
+        """Asks the matching attempts to end; with `fence`, only those of that delivery. Returns True when one of them runs here."""
 
     def evict(self, reason: str) -> None:
         """Stops every attempt, cleans up, and goes on as a new incarnation, which takes no work until `allow` is called."""

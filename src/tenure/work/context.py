@@ -22,7 +22,7 @@ from tenure.work.child_submissions import ChildSubmissions
 from tenure.work.declared_spells import AsyncPolling, Polling
 from tenure.work.step_calls import StepCall, run_step, run_step_async
 from tenure.work.subprocesses import Finished, run_command, run_command_async
-from tenure.work.wait_calls import IN_SLOT_S, in_thread, seconds_until
+from tenure.work.wait_calls import IN_SLOT_S, awaited, seconds_until
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import AsyncChildJob, ChildJob
@@ -178,7 +178,7 @@ class AsyncContext(AsyncChildSubmissions):
         if self._stays(after_s, plain):
             await self.pause(after_s, "sleep")
         else:
-            await in_thread(partial(self._waits.sleep, self._waits.step_for("sleep", "sleep", key), after_s))
+            await awaited(self, partial(self._waits.sleep, self._waits.step_for("sleep", "sleep", key), after_s))
             self.beat()
 
     async def wait_until(self, when: datetime | float, *, key: str = "") -> None:
@@ -186,13 +186,13 @@ class AsyncContext(AsyncChildSubmissions):
         after_s = seconds_until(when, self._handle.clock.wall())
         step = self._waits.step_for("until", "time", key)
         if after_s > IN_SLOT_S:
-            await in_thread(partial(self._waits.sleep, step, after_s))
+            await awaited(self, partial(self._waits.sleep, step, after_s))
         elif after_s:
             await self.pause(after_s, "wait_until")
 
     async def wait_event(self, name: str, *, timeout: float | None = None, key: str = "") -> Any:
         """Return the payload of the next signal of this name; see `Context.wait_event`."""
-        payload = await in_thread(partial(self._waits.event, self._waits.step_for("event", name, key), timeout))
+        payload = await awaited(self, partial(self._waits.event, self._waits.step_for("event", name, key), timeout))
         self.beat()
         return payload
 
@@ -202,7 +202,7 @@ class AsyncContext(AsyncChildSubmissions):
 
     async def gather(self, children: Sequence[AsyncChildJob[Any]]) -> list[Any]:
         """Return the results of children; see `Context.gather`."""
-        found: list[Any] = await in_thread(partial(self._waits.jobs, children))
+        found: list[Any] = await awaited(self, partial(self._waits.jobs, children))
         self.beat()
         return found
 

@@ -6,7 +6,6 @@ beginning, past its recorded steps, to the same wait.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from tenure.work.step_log import StepId, StepRecord
 
 if TYPE_CHECKING:
     from tenure.work.base_context import BaseContext
+    from tenure.work.context import AsyncContext
     from tenure.work.job_submission import ChildView, _Child
 
 IN_SLOT_S = 5.0
@@ -173,7 +173,7 @@ def seconds_until(when: datetime | float, wall: float) -> float:
     return max(0.0, when - wall)
 
 
-async def in_thread(call: Callable[[], Any]) -> Any:
+async def awaited(context: AsyncContext, call: Callable[[], Any]) -> Any:
     """Awaits a wait. `WorkSuspended` is carried over the thread as a value: an executor would keep a `BaseException` to itself."""
 
     def guarded() -> tuple[Any, WorkSuspended | None]:
@@ -182,7 +182,7 @@ async def in_thread(call: Callable[[], Any]) -> Any:
         except WorkSuspended as error:
             return None, error
 
-    value, suspended = await asyncio.to_thread(guarded)
+    value, suspended = await context.in_thread(guarded)
     if suspended is not None:
         raise suspended
     return value

@@ -372,7 +372,7 @@ def test_work_that_was_cancelled_before_it_started_is_answered_and_not_run(tmp_p
         made.send(102, managed=True)
         made.send(1, managed=True, job_id="unwanted", workflow_id="w")
         _until(lambda: len(slot.handed) > 100)
-        while made.desk.cancel("unwanted", "", 0, "not wanted"):
+        while made.desk.cancel("unwanted", "", 0, None, "not wanted"):
             made.desk.look()
             time.sleep(0.01)
         hold.set()

@@ -48,7 +48,7 @@ class EngineWatch:
         self._require(not gone, f"{key} was claimed after it had been cleaned up")
 
     def answered(self, result: WorkResult, at: float) -> None:
-        if result.failure is None:
+        if result.ok:  # work that was suspended has no result yet
             self._journal.posted.setdefault((result.job_id, result.workflow_id, result.attempt), at)
 
     # What slots do

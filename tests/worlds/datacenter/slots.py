@@ -14,7 +14,7 @@ from tenure import workflow
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.record import BeatReading
 from tenure.control.messages.workers import AttemptReport
-from tenure.engines.contracts import Mailbox
+from tenure.engines.contracts import Fence, Mailbox
 from tenure.errors import TenureError
 from tenure.nodes.manager.ledger import RESULTS
 from tenure.nodes.process import Environment
@@ -88,9 +88,11 @@ class ScriptedSlots(InlineSlots):
         self._onlooker.obeys(self, f"allows {most}")
         super().allow(most, peers=peers)
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
         self._onlooker.obeys(self, f"cancels {job}/{workflow_id} attempt {attempt}")
-        return super().cancel(job, workflow_id=workflow_id, attempt=attempt, reason=reason)
+        return super().cancel(job, workflow_id=workflow_id, attempt=attempt, fence=fence, reason=reason)
 
     def evict(self, reason: str) -> None:
         """Kills everything at once, as the end of a supervisor does: nothing is handed over."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from tenure.control.messages.workers import AttemptReport, HeldName
-from tenure.engines.contracts import Mailbox, Message
+from tenure.engines.contracts import Fence, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.world import Host
@@ -112,7 +112,9 @@ class Hands:
     def hold(self, holds: tuple[HeldName, ...]) -> None:
         """Nothing waits for anything here."""
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
         """Dropped without a word: its message was revoked, or is another's."""
         found = [
             act

@@ -17,6 +17,18 @@ from tenure.health.signals import RoutingDecision
 from tenure.jobs.catalogue import Served
 
 
+class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that is to be stopped, and why."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    reason: str
+    generation: int = 0
+    """With `delivery`, the fence of the delivery that was reported: one that the worker has claimed since is not meant. 0 from a leader of an earlier release."""
+    delivery: int = 0
+
+
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt that a worker runs, as its board shows it."""
 
@@ -59,6 +71,17 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> tuple[str, str, int, int]:
         return self.job_id, self.workflow, self.attempt, self.delivery
+
+    def unwanted(self, reason: str) -> Unwanted:
+        """Returns the wish that this very delivery be stopped."""
+        return Unwanted(
+            job_id=self.job_id,
+            workflow=self.workflow,
+            attempt=self.attempt,
+            reason=reason,
+            generation=self.generation,
+            delivery=self.delivery,
+        )
 
     @property
     def allowed_silence_s(self) -> float:
@@ -138,15 +161,6 @@ class HeldName(msgspec.Struct, frozen=True, kw_only=True):
     """The number of attempts that may try at a time."""
     released: int = 0
     """The number of attempts that were released, in all since the release began."""
-
-
-class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that is to be stopped, and why."""
-
-    job_id: str
-    workflow: str
-    attempt: int
-    reason: str
 
 
 class NearDeadline(msgspec.Struct, frozen=True, kw_only=True):

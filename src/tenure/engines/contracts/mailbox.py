@@ -114,6 +114,10 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     mailbox: str = ""
     """The mailbox to adopt it in; empty in a ticket of the first release."""
 
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.generation, self.delivery_count)
+
 
 class Message(ABC, Generic[BodyT, ReplyT]):
     """One delivery of one message.

@@ -324,14 +324,8 @@ class WorkerReportHandlers:
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
         def look(book: JobBook) -> tuple[Unwanted, ...]:
-            found = []
-            for one in report.attempts:
-                verdict = standing(book, *one.name, report.worker)
-                if not verdict.wanted:
-                    found.append(
-                        Unwanted(job_id=one.job_id, workflow=one.workflow, attempt=one.attempt, reason=verdict.reason)
-                    )
-            return tuple(found)
+            judged = [(one, standing(book, *one.name, report.worker)) for one in report.attempts]
+            return tuple(one.unwanted(verdict.reason) for one, verdict in judged if not verdict.wanted)
 
         return await self._ledger.read(look)
 

@@ -20,6 +20,7 @@ from tenure.backoff import Backoff
 from tenure.beat.board import BeatBoard
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.record import BeatReading, BeatRecord
+from tenure.engines.contracts import Fence
 from tenure.errors import TenureError
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.process import Environment
@@ -131,13 +132,11 @@ class InlineSlots:
         self._most, self._peers = most, peers
         self._make_room()
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
-        of_job = [one for one in self._seated.values() if one.attempt.occupant.job == job]
-        found = [
-            one
-            for one in of_job
-            if workflow_id in ("", one.attempt.occupant.workflow_id) and attempt in (0, one.attempt.occupant.attempt)
-        ]
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
+        seated = self._seated.values()
+        found = [one for one in seated if one.attempt.occupant.is_of(job, workflow_id, attempt, fence)]
         for one in found:
             if one.watched.watch.code is CancelCode.NONE:
                 self._ask_to_end(one, CancelCode.CANCEL, reason or "cancelled by request")

@@ -27,6 +27,7 @@ from tenure.control.messages.workers import (
     WorkerDirective,
     WorkerReport,
 )
+from tenure.engines.contracts import Fence
 from tenure.errors import EngineWentBackError, NodeUnavailableError, TenureError
 from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
@@ -263,7 +264,11 @@ class ManagedWorker:
     def _cancel(self, one: Unwanted) -> None:
         """Cancels an attempt. An exception is only noted, so that the other cancels and the verdict still count; the leader asks again."""
         try:
-            self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
+            # A worker that lost its lease may have claimed the work again since it reported. That delivery is as good as any.
+            fence = Fence(one.generation, one.delivery) if one.generation else None
+            self._runner.cancel(
+                one.job_id, workflow_id=one.workflow, attempt=one.attempt, fence=fence, reason=one.reason
+            )
         except Exception as error:
             self.keeper.failures.note(FailedOn.JOB, one.job_id, "cancelling an attempt of it", error)
 

@@ -20,7 +20,7 @@ from tenure.clock import Clock
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.workers import HeldName
 from tenure.engines.aio import calling
-from tenure.engines.contracts import Engine
+from tenure.engines.contracts import Engine, Fence
 from tenure.engines.urls import PatientOpening
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.health.node_states import NodeType
@@ -120,8 +120,10 @@ class SupervisedSlots:
     def hold(self, holds: tuple[HeldName, ...]) -> None:
         self._supervisor.hold(holds)
 
-    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
-        return self._supervisor.cancel(job, workflow_id=workflow_id, attempt=attempt, reason=reason)
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
+    ) -> bool:
+        return self._supervisor.cancel(job, workflow_id=workflow_id, attempt=attempt, fence=fence, reason=reason)
 
     def evict(self, reason: str) -> None:
         supervisor = self._supervisor

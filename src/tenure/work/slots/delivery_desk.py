@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from tenure.clock import Clock
-from tenure.engines.contracts import Engine
+from tenure.engines.contracts import Engine, Fence
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
@@ -154,12 +154,13 @@ class DeliveryDesk:
             self._release(self._queue.to_release(now))
             return {claim.seat for claim in self._queue.overdue_leases(boottime) if claim.seat is not None}
 
-    def cancel(self, job: str, workflow_id: str, attempt: int, reason: str) -> bool:
+    def cancel(self, job: str, workflow_id: str, attempt: int, fence: Fence | None, reason: str) -> bool:
         """Ends claims of one job that have not started. Returns True when there are any."""
 
         def concerns(claim: ClaimedWork) -> bool:
             head: WorkHead = claim.held.head
-            return head.job_id == job and workflow_id in ("", head.workflow_id) and attempt in (0, head.attempt)
+            named = head.job_id == job and workflow_id in ("", head.workflow_id) and attempt in (0, head.attempt)
+            return named and fence in (None, claim.held.message.ticket.fence)
 
         with self._lock:
             found, handed = self._queue.cancel(concerns, reason)

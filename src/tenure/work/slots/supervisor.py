@@ -23,7 +23,7 @@ from random import Random
 from tenure.beat.board import BeatBoard, BoardIdentity, board_folder
 from tenure.beat.record import BeatReading, Totals
 from tenure.clock import Clock, SystemClock
-from tenure.engines.contracts import Engine
+from tenure.engines.contracts import Engine, Fence
 from tenure.engines.urls import PatientOpening
 from tenure.errors import BoardError, EngineWentBackError
 from tenure.logs import NodeLog
@@ -136,21 +136,19 @@ class Supervisor:
         return self._open_seats is None or seat in self._open_seats
 
     def cancel(
-        self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, fence: Fence | None = None, reason: str = ""
     ) -> bool:
         """Asks the attempts of one job, or of one of its workflows, to end, and starts none that was claimed. Returns True when there is one."""
+        reason = reason or "cancelled by request"
         found = [
             (index, reading.serial)
             for index, reading in self.readings()
-            if (occupant := reading.occupant) is not None
-            and occupant.job == job
-            and workflow_id in ("", occupant.workflow_id)
-            and attempt in (0, occupant.attempt)
+            if reading.occupant is not None and reading.occupant.is_of(job, workflow_id, attempt, fence)
         ]
         for index, serial in found:
             self._later(self._canceller(index, serial, reason))
         parts = self._parts if self._board is not None else None
-        return (parts is not None and parts.desk.cancel(job, workflow_id, attempt, reason)) or bool(found)
+        return (parts is not None and parts.desk.cancel(job, workflow_id, attempt, fence, reason)) or bool(found)
 
     def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
         return lambda: self._running().attempts.cancel(index, CancelCode.CANCEL, reason, serial=serial)
