@@ -42,7 +42,7 @@ from tenure.work.delivery import (
 from tenure.work.registry import Registry, Workflow
 from tenure.work.stack_text import exception_evidence
 from tenure.work.step_plan import misfit
-from tenure.work.wait_calls import WorkSuspended, in_thread, suspension_in
+from tenure.work.wait_calls import WorkSuspended, awaited, suspension_in
 
 _SHOW_WHERE = (CancelCode.STALL, CancelCode.TIMEOUT)
 """The reasons to end an attempt for which the place where it was matters: it took too long there."""
@@ -179,7 +179,7 @@ class Attempt:
         async def call() -> Any:
             context.beat()
             if self._goes_on_with is not None:
-                await in_thread(self._check_fit)
+                await awaited(context, self._check_fit)
             surroundings = self._registry.surroundings
             try:
                 if not surroundings.surrounds(workflow.resources):
