@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar
 
 from tenure import workflow
@@ -28,7 +27,7 @@ from tenure.nodes.worker.courier import child_view
 from tenure.randomness import Random
 from tenure.sim.faults import FaultProfile
 from tenure.sim.world import Host, World
-from tenure.work.job_submission import ChildView
+from tenure.work.job_submission import AsyncChildJob, ChildView
 from tenure.work.registry import Workflow
 from tests.worlds.datacenter.clients import ScriptedClient
 from tests.worlds.datacenter.engine_watch import EngineWatch
@@ -91,13 +90,13 @@ class WaitingSlots(ScriptedSlots):
     def travel(self, context: Any) -> None:
         """Lets the calls of this attempt travel to the engine, or to the managers, in place of a thread."""
 
-        async def through(call: Callable[[], Any]) -> Any:
-            if isinstance(call, partial) and isinstance(getattr(call.func, "__self__", None), SimCourier):
-                carried: Coroutine[Any, Any, Any] = call()
-                return await carried
-            return await self._calls.run(call)
+        async def submit(workflow: str, arguments: Any, *, key: str, **options: Any) -> AsyncChildJob[Any]:
+            courier, submission, known = context._child(workflow, (arguments,), key, options)
+            job_id = await courier.submit(submission, known)
+            context.beat()
+            return AsyncChildJob(context, courier, job_id, workflow)
 
-        context.in_thread = through
+        context.in_thread, context.submit = self._calls.run, submit
 
     def stage_of(self, context: Any) -> Stage:
         return self._stage_of(context)
