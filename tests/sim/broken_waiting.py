@@ -12,7 +12,6 @@ import msgspec
 from tests.worlds.datacenter.waiting import Waiting, WaitingSlots
 from tests.worlds.patching import Patched
 
-from tenure.control.messages.workers import Unwanted
 from tenure.engines.contracts import Message
 from tenure.errors import EngineUnavailableError
 from tenure.jobs import Decision, JobBook, decide
@@ -25,7 +24,6 @@ from tenure.jobs.states import WorkflowState
 from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import SendSignal, SignalReceived, Suspended
 from tenure.nodes.manager import leader, ledger
-from tenure.nodes.worker.worker import ManagedWorker
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work import wait_calls
 from tenure.work.kept_steps import KeptSteps
@@ -148,15 +146,6 @@ class Refusals(Waiting):
 
 class AcknowledgesSteps(Refusals):
     slots = LosingSlots
-
-
-def cancelling_any_delivery(self: ManagedWorker, one: Unwanted) -> None:
-    """Stops whatever delivery of the attempt is here now, whichever the leader was told of."""
-    self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
-
-
-class CancelsAnyDelivery(Patched, Waiting):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(ManagedWorker, "_cancel"): cancelling_any_delivery}
 
 
 class WakesByAnything(Patched, Waiting):
