@@ -84,7 +84,7 @@ QUEUE, LABEL = {"queues": ["mine/*"]}, {"labels": {"team": "mine"}}
 CALLERS = {
     **{role: Caller(role) for role in MAY},
     **{f"{role} of a queue": Caller(role, QUEUE) for role in ("reader", "client", "operator")},
-    "client of a label": Caller("client", LABEL),
+    **{f"{role} of a label": Caller(role, LABEL) for role in ("reader", "client", "operator")},
     "client of both": Caller("client", {**QUEUE, **LABEL}),
     "client with a quota": Caller("client", {"max_jobs": 50}),
     **{f"{role} of datacenter a": Caller(role, {"datacenter": "a"}) for role in ("client", "operator", "worker")},
