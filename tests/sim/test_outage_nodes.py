@@ -30,6 +30,7 @@ def agents(settings: OutageSettings, *, outage_s: float = OUTAGE_S) -> Iterator[
         found.close()
 
 
+@pytest.mark.timeout(1_800 if SOAK else 300)
 def test_half_an_hour_ends_and_charges_nobody_and_the_one_that_hangs_is_found() -> None:
     with agents(OutageSettings(rate=RATE)) as found:
         assert not found.over()
