@@ -6,6 +6,7 @@ from tenure import lazy_names
 
 if TYPE_CHECKING:
     from tenure.agent.agent_loop import ContextHeartbeat, ContextKeeper, MainLoopConfig, MainLoopRequest, MainLoopResult
+    from tenure.agent.approval import hand_over_tool
     from tenure.agent.async_loops import AsyncInnerLoop, AsyncMainLoop, AsyncModelAdapter, AsyncProviderAdapter
     from tenure.agent.budget import Budget, BudgetTracker, Countdown, Deadline, Prices, Spent
     from tenure.agent.evals import Dataset, EvalLoop, EvalReport, EvalRequest, EvalResult, EvalRun, Sample, Score
@@ -73,6 +74,7 @@ __all__ = [
     "Usage",
     "Visibility",
     "VisibilityExpansionRequired",
+    "hand_over_tool",
     "open_session",
     "tool",
     "tools_used",
@@ -82,6 +84,7 @@ _find = lazy_names(
     __name__,
     {
         "agent_loop": "ContextHeartbeat ContextKeeper MainLoopConfig MainLoopRequest MainLoopResult",
+        "approval": "hand_over_tool",
         "async_loops": "AsyncInnerLoop AsyncMainLoop AsyncModelAdapter AsyncProviderAdapter",
         "budget": "Budget BudgetTracker Countdown Deadline Prices Spent",
         "evals": "Dataset EvalLoop EvalReport EvalRequest EvalResult EvalRun Sample Score",

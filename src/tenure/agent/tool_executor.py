@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.agent.approval import ask, ask_async, call_name
 from tenure.agent.budget import Countdown, Deadline
 from tenure.agent.calls import ThreadedCall, await_watched, in_thread, run_watched
 from tenure.agent.events import ToolCall
@@ -97,8 +98,9 @@ class ToolExecutionContext:
     clock: Clock = field(default_factory=SystemClock)
     countdown: Countdown | None = None
 
-    def for_handler(self, session: Session, heartbeat: Heartbeat | None) -> ToolContext:
-        return ToolContext(self.prompt, session, self.deadline, heartbeat, self.resources, self.running_deadline())
+    def for_handler(self, session: Session, heartbeat: Heartbeat | None, call: ToolCall) -> ToolContext:
+        given = (self.prompt, session, self.deadline, heartbeat, self.resources, self.running_deadline())
+        return ToolContext(*given, call_id=call_name(self.session, call))
 
     def running_deadline(self) -> Countdown:
         if self.countdown is not None:
@@ -206,13 +208,14 @@ class ToolExecutor(_Executor):
             raise ConfigurationError(
                 f"tool {tool.name!r} is async", remedy="Use it with an async adapter and AsyncMainLoop"
             )
+        if (refused := ask(tool, params, context.session, tool_call)) is not None:
+            return refused
         if tool.beat_every_s is not None:
-            return self._leashed(tool, tool.beat_every_s, params, context)
+            return self._leashed(tool, tool.beat_every_s, params, context, tool_call)
         snapshot = context.session.snapshot()
         try:
-            result = checked(
-                tool, tool.handler(params, context=context.for_handler(context.session, context.heartbeat))
-            )
+            inner = context.for_handler(context.session, context.heartbeat, tool_call)
+            result = checked(tool, tool.handler(params, context=inner))
         except ENDS_THE_WORK:
             context.session.rollback(snapshot)
             raise
@@ -223,11 +226,11 @@ class ToolExecutor(_Executor):
         return result
 
     def _leashed(
-        self, tool: Tool[Any, Any], promise_s: float, params: Any, context: ToolExecutionContext
+        self, tool: Tool[Any, Any], promise_s: float, params: Any, context: ToolExecutionContext, call: ToolCall
     ) -> ToolResult[Any]:
         countdown, fork = context.running_deadline(), context.session.fork()
         leash = Leash(tool.name, promise_s, context.heartbeat, context.clock, countdown)
-        inner = context.for_handler(fork, leash.heartbeat)
+        inner = context.for_handler(fork, leash.heartbeat, call)
         running = ThreadedCall(lambda: checked(tool, tool.handler(params, context=inner)), f"tool-{tool.name}")
         try:
             result = run_watched(running, leash, context.clock)
@@ -255,10 +258,12 @@ class AsyncToolExecutor(_Executor):
         if isinstance(found, ToolResult):
             return found
         tool, params = found
+        if (refused := await ask_async(tool, params, context.session, tool_call)) is not None:
+            return refused
         promise_s = tool.beat_every_s if tool.beat_every_s is not None else float("inf")
         fork = context.session.fork()
         leash = Leash(tool.name, promise_s, context.heartbeat, context.clock, context.running_deadline())
-        inner = context.for_handler(fork, leash.heartbeat)
+        inner = context.for_handler(fork, leash.heartbeat, tool_call)
         try:
             work: asyncio.Future[Any]
             if tool.is_async:

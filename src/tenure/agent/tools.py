@@ -153,6 +153,8 @@ class ToolContext:
     resources: Resources = field(default_factory=Resources)
     countdown: Countdown = field(default_factory=lambda: Countdown(SystemClock()))
     """The deadline as it runs: `context.countdown.remaining_s`."""
+    call_id: str = ""
+    """Names this call: the same one when it is made again after a crash. Good as an idempotency key."""
 
     def beat(self, progress: float | None = None, note: str | None = None) -> None:
         """Record a heartbeat if available: call it as long work advances. Raises when the work's time is over."""
@@ -173,6 +175,8 @@ class Tool(Generic[ParamsT, ValueT]):
 
     `beat_every_s` is the tool's promise: it beats at least this often while it runs. A tool that breaks it is abandoned, and its call fails;
     the agent goes on. Without a promise a silent tool simply stops renewing the lease.
+
+    `needs_approval`: a person has to approve each call, or each call for whose parameters a function returns True (docs/agents.md).
     """
 
     name: str
@@ -180,6 +184,9 @@ class Tool(Generic[ParamsT, ValueT]):
     params: type[ParamsT]
     handler: Callable[..., Any]
     beat_every_s: float | None = None
+    needs_approval: bool | Callable[[ParamsT], bool] = False
+    approval_timeout_s: float | None = None
+    """The longest wait for a person, after which the model hears that nobody answered; None for ever."""
     schema: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -200,13 +207,22 @@ class Tool(Generic[ParamsT, ValueT]):
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.handler)
 
+    def asks(self, params: ParamsT) -> bool:
+        """Returns True for a call that a person has to approve."""
+        return self.needs_approval(params) if callable(self.needs_approval) else self.needs_approval
+
     def parse(self, arguments: str) -> ParamsT:
         """Raises `msgspec.DecodeError`, whose message names the field."""
         return msgspec.json.decode(arguments or "{}", type=self.params)
 
 
 def tool(
-    handler: Callable[..., Any] | None = None, *, name: str | None = None, beat_every_s: float | None = None
+    handler: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    beat_every_s: float | None = None,
+    needs_approval: bool | Callable[[Any], bool] = False,
+    approval_timeout_s: float | None = None,
 ) -> Any:
     """Make a tool of a function: its name, its docstring's first paragraph, and the type of its first parameter.
 
@@ -222,7 +238,8 @@ def tool(
                 remedy="Write `def name(params: SomeDataclass, *, context: ToolContext) -> ToolResult[...]`",
             )
         described = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0]
-        return Tool(name or function.__name__, described, hints[first], function, beat_every_s)
+        kind = name or function.__name__
+        return Tool(kind, described, hints[first], function, beat_every_s, needs_approval, approval_timeout_s)
 
     return make if handler is None else make(handler)
 

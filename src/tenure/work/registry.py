@@ -116,6 +116,11 @@ class Workflow(Generic[P, R]):
     def _arguments(self) -> type[msgspec.Struct]:
         return arguments_of(self.function, self.name, self._hints, without=self.resources)
 
+    @property
+    def argument_type(self) -> type[msgspec.Struct]:
+        """The arguments as one struct, whose schema is what this workflow accepts."""
+        return self._arguments
+
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function's types want them; raises `ArgumentsError` that says which one and why."""
         try:

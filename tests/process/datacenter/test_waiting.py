@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,8 @@ from tools.servers import Postgres
 APP = Path(__file__).parent / "waiting_app.py"
 LEASE_S = 6
 STEPS = sized("steps that are recorded while their slot is killed", short=150, long=3_000)
+PARENTS = sized("parents that wait for their children on two slots", short=25, long=1_000)
+CHILDREN = sized("children of each", short=6, long=10)
 KILLS = sized("kills while a step is recorded", short=4, long=60)
 
 
@@ -233,3 +236,22 @@ def test_work_that_waits_outlives_whoever_held_it(
         while_steps_are_recorded(story, client)
     finally:
         story.datacenter.close()  # before its server goes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(sized("seconds for all families", short=300, long=3_000))
+@pytest.mark.parametrize("depth", [1, 5])
+def test_parents_that_wait_for_their_children_need_no_more_than_two_slots(
+    depth: int, datacenter: Datacenter, tmp_path: Path
+) -> None:
+    datacenter.manager("m-1")
+    datacenter.until_led()
+    options = ("--engine", datacenter.url, "--managed", "--slots", "2")
+    datacenter.workers.append(Node(tmp_path, "worker", "worker", str(APP), *options))
+    client = datacenter.client
+    wait_until(lambda: any(one.workers for one in client.catalogue("family").workflows), why=datacenter.said)
+    begun = time.monotonic()
+    jobs = client.submit_many("family", [{"depth": depth, "children": CHILDREN} for _ in range(PARENTS)])
+    assert {job.wait(2_000) for job in jobs} == {depth - 1 + CHILDREN}
+    took = time.monotonic() - begun
+    print(f"{PARENTS * (depth + CHILDREN):,} jobs of depth {depth} in {took:.1f} s, load {os.getloadavg()[0]:.1f}")

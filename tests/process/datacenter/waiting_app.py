@@ -74,3 +74,17 @@ def counts(ctx: Any, log: str, steps: int) -> int:
         ctx.step("count", note, log, f"ran {number}", key=str(number))
         note(log, f"ack {number}")
     return steps
+
+
+@workflow(retry=SOON)
+def leaf(ctx: Any, n: int) -> int:
+    return n
+
+
+@workflow(retry=SOON)
+def family(ctx: Any, depth: int, children: int) -> int:
+    """Counts its descendants: one child at each depth, and all of them at the last."""
+    if depth > 1:
+        return 1 + ctx.wait_job(ctx.submit(family, depth=depth - 1, children=children, key="heir"))  # type: ignore[no-any-return]
+    found = [ctx.submit(leaf, n=1, key=str(number)) for number in range(children)]
+    return sum(ctx.gather(found))
