@@ -21,6 +21,7 @@ from tenure.jobs.alarms import AlarmKind, nearly_full
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted
 from tenure.jobs.budget import STATE_LIMIT, StateSize
+from tenure.jobs.catalogue import RegisterWorkflows, offer_digest
 from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.extensions import GrantExtension
@@ -32,6 +33,7 @@ from tenure.jobs.settings import MAX_PAGED_BUDGET, MAX_STATE_BUDGET, MIN_STATE_B
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.workers import DrainWorker, EvictWorker, JudgeWorker
+from tenure.served_workflow import ServedWorkflow
 
 SMALL = JobSettings(state_budget=MIN_STATE_BUDGET)
 
@@ -260,6 +262,22 @@ def test_at_the_budget_new_things_are_refused_and_everything_else_goes_on() -> N
     assert len(book.ended) < count, "finished jobs made room before their hour was over"
     for command in new:
         assert desk.do(command).outcome == "accepted"
+
+
+def test_a_datacenter_full_of_jobs_takes_workers_and_heeds_its_operator() -> None:
+    desk = Desk(settings=SMALL)
+    until_refused(desk, lambda number: SubmitJob(submission=submission(f"j{number}", SMALL_SPEC)))
+    served = ServedWorkflow(name="w", version="1")
+    offer = offer_digest(("default.p0",), (served,))
+    helps: list[Command] = [
+        RegisterWorkflows(worker="w", incarnation="i", offer=offer, lanes=("default.p0",), workflows=(served,)),
+        SetQueue(queue="default", paused=True),
+        DrainWorker(worker="w"),
+    ]
+    for command in helps:
+        assert desk.do(command).outcome == "accepted"
+    with pytest.raises(DatacenterFullError):
+        desk.submit("new")
 
 
 def test_cancels_of_unknown_jobs_have_a_share_that_cannot_keep_jobs_out() -> None:

@@ -4,7 +4,8 @@ With B for the budget (`JobSettings.state_budget`; in format 1 at most 48 of the
 
     B / 2      finished jobs are archived at once, oldest first, instead of after `archive_after`
     B * 3/4    an alarm
-    B          nothing new is accepted; errors and results are kept short in the state, long results in the store
+    B          no new job is accepted; errors and results are kept short in the state, long results in the store
+    B * 13/12  no worker may register anything new, and no operator may change anything that needs room
     B * 7/6    errors are left out of the state
     B * 4/3    the limit of a snapshot of format 1, which is not reached
 
@@ -37,6 +38,8 @@ ALLOWANCE_BYTES = 512
 SMALL_RECORD_BYTES = 2_048
 """The bytes that `check_room` reserves for a queue, a drained worker or a tombstone."""
 RETRY_AFTER_S = 10.0
+RESERVE_SHARE = 12
+"""A twelfth of the budget beyond it is for workers that register, and for operators (`check_reserve`)."""
 ARCHIVE_SHARE = 2
 TOMBSTONE_SHARE = 8
 SCHEDULE_SHARE = 4
@@ -174,6 +177,16 @@ def check_room(book: JobBook, more: int = SMALL_RECORD_BYTES) -> None:
     """Raise `DatacenterFullError` when the state is at its budget, or would be with `more` bytes."""
     if claimed(book) + more > book.budget:
         raise _full("the jobs of this datacenter", claimed(book), book.budget)
+
+
+def check_reserve(book: JobBook, more: int = SMALL_RECORD_BYTES) -> None:
+    """Raise `DatacenterFullError` when not even the reserve has room: it is kept for what gets a full datacenter going again.
+
+    A worker that registers, and an operator who pauses a queue, drains a worker or holds what is down, must not be told to wait until jobs end.
+    """
+    most = book.budget + book.budget // RESERVE_SHARE
+    if claimed(book) + more > most:
+        raise _full("the jobs of this datacenter", claimed(book), most)
 
 
 def check_tombstones(book: JobBook) -> None:

@@ -141,7 +141,7 @@ def register_workflows(book: JobBook, command: RegisterWorkflows, now: float, ru
             f"at most {MAX_OFFER_BYTES:,} bytes",
             remedy="Serve the modules with several workers",
         )
-    budget.check_room(book, budget.SMALL_RECORD_BYTES + 3 * size)
+    budget.check_reserve(book, budget.SMALL_RECORD_BYTES + 3 * size)
     for one in workflows:
         if one.arguments is not None and (name := schema_hash(one.arguments)) not in state.schemas:
             schemas[name] = one.arguments

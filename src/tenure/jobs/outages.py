@@ -201,7 +201,7 @@ def hold_dependency(book: JobBook, command: HoldDependency, now: float, rules: R
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is held already")
     if len(outages) >= MOST_OUTAGES:
         return Decision([], Outcome.REFUSED, Rule.OUTAGE, f"{MOST_OUTAGES} names are held, which is the most")
-    budget.check_room(book)
+    budget.check_reserve(book)
     event = OutageDeclared(
         at=now,
         by=command.by,

@@ -122,7 +122,7 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
     if after == before and name in book.state.queues:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
     if name not in book.state.queues or after.weights != before.weights:
-        budget.check_room(book, budget.SMALL_RECORD_BYTES + encoded_bytes(after.weights))
+        budget.check_reserve(book, budget.SMALL_RECORD_BYTES + encoded_bytes(after.weights))
     changed = QueueChanged(
         at=now,
         by=command.by,

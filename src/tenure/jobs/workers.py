@@ -210,7 +210,7 @@ def drain_worker(book: JobBook, command: DrainWorker, now: float, rules: Rules) 
         word = "it is drained already" if command.drained else "it is not drained"
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, word)
     if command.drained:
-        budget.check_room(book)
+        budget.check_reserve(book)
     drained = WorkerDrained(
         at=now,
         by=command.by,
