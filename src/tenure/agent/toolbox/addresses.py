@@ -83,7 +83,7 @@ def why_not_public(text: str) -> str | None:
 def _embedded(address: IPv6Address) -> Iterator[tuple[str, IPv4Address]]:
     """Yields each IPv4 address that an IPv6 address leads to, with the name of the way."""
     bits, last = int(address), IPv4Address(int(address) & 0xFFFFFFFF)
-    if address.is_loopback or address.is_unspecified:
+    if bits in (0, 1):  # `is_loopback` of Python 3.13 also says yes to ::ffff:127.0.0.1
         return  # ::1 and :: are in the network of the IPv4-compatible addresses, and are none
     for net, name in _IN_LAST_BITS.items():
         if address in net:
