@@ -14,11 +14,13 @@ from tools.servers import packages
 from tools.servers.process import CannotStart
 
 VERSION = "0.29.1"
+PLACE = f"openapi-python-client-{VERSION}-{sys.implementation.cache_tag}"
+"""One for each Python: some of its packages are compiled."""
 
 
 def generate(document: Path, output: Path) -> subprocess.CompletedProcess[str]:
     """Write the client of a document into a new folder. Raises `CannotStart` where the generator cannot be had."""
-    place = packages.unpacked(f"openapi-python-client-{VERSION}", _fetch)
+    place = packages.unpacked(PLACE, _fetch)
     settings = output.with_suffix(".yaml")
     settings.write_text("post_hooks: []\n")  # formatters are not what is asked about
     words = [
@@ -49,6 +51,6 @@ def _fetch(place: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        packages.unpacked(f"openapi-python-client-{VERSION}", _fetch)
+        packages.unpacked(PLACE, _fetch)
     except CannotStart as error:
         sys.exit(str(error))
