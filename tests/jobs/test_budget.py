@@ -109,6 +109,9 @@ def test_the_limit_is_the_engines_and_the_budget_is_three_quarters_of_it() -> No
     for wrong_time in (-1.0, float("nan")):
         with pytest.raises(LimitError, match="archive_after"):
             JobSettings(archive_after=wrong_time)
+    for wrong_time in (0.0, float("nan"), float("inf"), 31_536_001.0):  # no engine keeps a value for longer
+        with pytest.raises(LimitError, match="keep_archive"):
+            JobSettings(keep_archive=wrong_time)
 
 
 class Crowd:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tenure import workflow
 from tenure.jobs.states import JobState
+from tenure.nodes.manager.departures import Departures
 from tenure.testing import TestDatacenter
 
 
@@ -52,6 +55,26 @@ def test_one_whose_next_mark_comes_too_late_goes_now_and_why_tells_what_it_lost(
     assert 40 < worker.lost_s < 70
     assert "s of work were lost" in job.why()
     assert "after it last saved" in job.why()
+
+
+def test_one_job_that_cannot_be_asked_keeps_no_other_from_leaving(
+    tenure_dc: TestDatacenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Departures._ask
+
+    async def fails_for_one(self: Departures, name: Any, *rest: Any) -> None:
+        if name[0] == "broken":
+            raise ZeroDivisionError("a fault of ours")
+        await ask(self, name, *rest)
+
+    monkeypatch.setattr(Departures, "_ask", fails_for_one)
+    for name in ("broken", "other"):  # slots take both at once
+        tenure_dc.submit(saves, job_id=name, every_s=60.0)
+    tenure_dc.advance(seconds=170)
+    tenure_dc.drain(running_on(tenure_dc), within_s=300)
+    tenure_dc.advance(seconds=60)
+    [worker] = tenure_dc.nodes().workers
+    assert (worker.running, worker.moved) == (1, 1)
 
 
 def test_without_a_limit_it_runs_to_its_end(tenure_dc: TestDatacenter) -> None:

@@ -33,9 +33,13 @@ def approval_event(session: Session, call: ToolCall) -> str:
 
 
 def verdict(tool: Tool[Any, Any], payload: Any) -> ToolResult[Any] | None:
-    """Returns None when a person approved, else the answer that the model reads. `false` refuses, and so does `{"approved": false}`."""
-    said = payload if isinstance(payload, dict) else {"approved": payload}
-    if said.get("approved") is not False:
+    """Returns None when a person approved, else the answer that the model reads.
+
+    A signal without a payload approves, because its name says so; `true` and `{"approved": true}` do. Anything else refuses: a word that nobody
+    understands must not pay.
+    """
+    said = payload if isinstance(payload, dict) else {"approved": payload is None or payload}
+    if said.get("approved") is True:
         return None
     by = f" by {said['by']}" if isinstance(said.get("by"), str) else ""
     why = f": {said['reason']}" if isinstance(said.get("reason"), str) else ""
@@ -84,6 +88,13 @@ def _workflow_of(what: str) -> BaseContext:
     return context
 
 
+def _wrong_kind(workflow: Workflow[..., Any], awaits: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the tool that hands {workflow.name} over does not fit the workflow of its agent",
+        remedy=f"Make it with hand_over_tool(…, awaits={awaits}): True in an async workflow, False in any other",
+    )
+
+
 def hand_over_tool(
     workflow: Workflow[..., Any],
     *,
@@ -100,7 +111,8 @@ def hand_over_tool(
 
     def hand_over(params: Any, *, context: ToolContext) -> ToolResult[Any]:
         own = _workflow_of(f"{workflow.name} is handed over")
-        assert isinstance(own, Context), "async agents have awaits=True"
+        if not isinstance(own, Context):
+            raise _wrong_kind(workflow, "True")
         try:
             return ToolResult.ok(own.wait_job(own.submit(workflow, msgspec.to_builtins(params), key=context.call_id)))
         except JobFailed as error:
@@ -108,7 +120,8 @@ def hand_over_tool(
 
     async def hand_over_async(params: Any, *, context: ToolContext) -> ToolResult[Any]:
         own = _workflow_of(f"{workflow.name} is handed over")
-        assert isinstance(own, AsyncContext), "only agents in async workflows have awaits=True"
+        if not isinstance(own, AsyncContext):
+            raise _wrong_kind(workflow, "False")
         try:
             child = await own.submit(workflow, msgspec.to_builtins(params), key=context.call_id)
             return ToolResult.ok(await own.wait_job(child))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure.bounds import YEAR_S
 from tenure.errors import ConfigurationError, LimitError
 
 GRACE_S = 30.0
@@ -54,8 +55,10 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     what accepted jobs still add (decision 0220)."""
 
     def __post_init__(self) -> None:
-        for field in ("report_interval", "fallback_after", "stuck_threshold", "keep_archive"):
+        for field in ("report_interval", "fallback_after", "stuck_threshold"):
             check_positive(field, getattr(self, field))
+        if not 0 < self.keep_archive <= YEAR_S:
+            raise LimitError("keep_archive", self.keep_archive, "above 0 and at most a year of seconds, 31,536,000")
         if not MIN_STATE_BUDGET <= self.state_budget <= MAX_PAGED_BUDGET:
             allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_PAGED_BUDGET:,} bytes"
             raise LimitError("state_budget", self.state_budget, allowed)

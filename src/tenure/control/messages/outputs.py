@@ -27,7 +27,7 @@ class GetOutput(Placed, frozen=True, kw_only=True, tag="output"):
 
 
 class OutputItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One item. An offset never gets another item."""
+    """One item. An offset keeps its item, but for one that a worker wrote in the moment in which it lost its lease (decision 0491)."""
 
     offset: int
     item: Any

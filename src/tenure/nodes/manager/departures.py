@@ -13,7 +13,9 @@ from tenure.jobs.steering import MoveJob
 from tenure.jobs.worker_records import DrainRecord
 from tenure.nodes.fleet.member import ReportedAttempts
 from tenure.nodes.ledger import decided
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import JobLedger
+from tenure.nodes.term_leader import concerns_all
 
 ROOM_S = 10.0
 """An attempt is asked this long before the limit at the latest: it has its grace, and its result must be recorded. At most a quarter of the time."""
@@ -24,8 +26,8 @@ Key = tuple[str, str, int, int]
 class Departures:
     """Part of a leader, and gone with its term: reports tell the marks anew. A new leader knows no time between marks, and waits for the next one."""
 
-    def __init__(self, ledger: JobLedger, reported: ReportedAttempts) -> None:
-        self._ledger, self._reported = ledger, reported
+    def __init__(self, ledger: JobLedger, reported: ReportedAttempts, failures: ProductFailures) -> None:
+        self._ledger, self._reported, self._failures = ledger, reported, failures
         self._marks: MarkWatch[Key] = MarkWatch()
 
     def heard(self, report: WorkerReport, now: float) -> None:
@@ -71,7 +73,12 @@ class Departures:
             running = [one.name for one in report.attempts if self._may_leave(one, report.worker)]
             last_call = record.until - min(ROOM_S, (record.until - record.at) / 4)
             for name in self._marks.leaving(running, now, last_call):
-                await self._ask(name, report.worker, record)
+                try:
+                    await self._ask(name, report.worker, record)
+                except Exception as error:  # of this job alone: the others shall leave in time
+                    if concerns_all(error):
+                        raise
+                    self._failures.note(FailedOn.JOB, name[0], "asking it to leave its worker", error)
 
     def _may_leave(self, one: AttemptReport, worker: str) -> bool:
         info = self._ledger.book.jobs.get(one.job_id)

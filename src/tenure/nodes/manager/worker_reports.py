@@ -68,7 +68,7 @@ class WorkerReportHandlers:
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
         self.reported = ReportedAttempts()
-        self.departures = Departures(ledger, self.reported)
+        self.departures = Departures(ledger, self.reported, self._failures)
         self.progress = LiveProgress(ledger, self.reported, self._now)
         self.granted = Granted(self._grants, self.watch.last, self.progress.eta)
         self._held = Held(mandate.environment.clock)
