@@ -1,6 +1,8 @@
 # On a machine with only Python and make: `make demo`, then `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Where this is set, every process compiles all of its modules anew: a third of the CPU of `make test` (decision 0510).
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-world test test-pythons quick lint format bench corpus soak docs clean core dev servers frameworks
 
@@ -50,7 +52,7 @@ dev:
 
 servers:
 	@$(PYTHON) tools/bootstrap.py servers || echo "The test servers could not be installed; the tests say what they skip."
-	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.chromium || echo "The browser could not be fetched; the tests say what they skip."
+	@test ! -x $(BIN)/python || { $(BIN)/python -m tools.servers.chromium && $(BIN)/python -m tools.servers.axe; } || echo "The browser could not be fetched; the tests say what they skip."
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.client_generator || echo "The generator of clients could not be fetched; the tests say what they skip."
 
 frameworks:

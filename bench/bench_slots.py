@@ -36,7 +36,8 @@ def run(report: Report) -> None:
         hang(report, Path(folder))
 
 
-def beats(report: Report) -> None:
+def slot_context() -> Context:
+    """Returns the context of work that runs in a slot: its beats go to a board in shared memory."""
     clock = SystemClock()
     mailbox: InMemoryMailbox[int, int] = InMemoryMailbox(clock=clock)
     mailbox.send(1)
@@ -47,7 +48,11 @@ def beats(report: Report) -> None:
     delivery: Any = EngineDelivery(
         message, "q", Settler(MemoryEngine(), clock=clock, random=Random(), log=NodeLog("worker")), clock
     )
-    context, heartbeat = Context(AttemptHandle(board.records[0], delivery, occupant, clock)), Heartbeat()
+    return Context(AttemptHandle(board.records[0], delivery, occupant, clock))
+
+
+def beats(report: Report) -> None:
+    context, heartbeat = slot_context(), Heartbeat()
 
     def in_slot() -> float:
         beat = context.beat

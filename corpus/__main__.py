@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from corpus.case import Case, all_cases
 from corpus.measure import Outcome, run, total
@@ -61,7 +64,13 @@ def meets_bar(outcomes: list[Outcome]) -> bool:
     return bool(figures["found in time and named"] >= BAR * figures["hangs"] and not figures["killed"])
 
 
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
+    # A run that is ended from outside ends the processes that it started: some of them spin for ever.
+    signal.signal(signal.SIGTERM, _end)
     parser = argparse.ArgumentParser(
         prog="python -m corpus", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,31 +82,36 @@ def main() -> int:
     options = parser.parse_args()
     cases, failed = chosen(options.only, options.short), False
     for name in names_of(options.runtime):
-        runtime = runtime_of(name)
         try:
+            runtime = runtime_of(name)
             outcomes = run(runtime, cases)
         except Exception as error:
             print(f"{name} could not be measured: {error}", flush=True)
             failed = True
             continue
-        for one in outcomes:
-            if not good(one) and not options.quiet:
-                print(f"--- {one}\n", flush=True)
-        print(name, json.dumps(total(outcomes), indent=1), flush=True)
-        if missing := [one.case for one in outcomes if not one.begun]:
-            # A case that never began says nothing about a runtime: the row is left out.
-            print(
-                f"{name}: {len(missing)} cases never began ({', '.join(missing[:5])}): nothing is written", flush=True
-            )
+        show(name, outcomes, options.quiet)
+        if not all(one.begun for one in outcomes):
             failed = True
-            continue
-        if not options.only:
-            share = "" if len(cases) == len(all_cases()) else f"; a sample of {len(cases)} cases"
-            write(
-                options.docs, merge(options.docs, name, runtime.settings + share, outcomes, time.strftime("%Y-%m-%d"))
-            )
+        elif not options.only:
+            write(options.docs, merge(options.docs, name, about(runtime), outcomes))
         failed = failed or (name == "tenure" and not options.only and not meets_bar(outcomes))
     return int(failed)
+
+
+def show(name: str, outcomes: list[Outcome], quiet: bool) -> None:
+    for one in outcomes:
+        if not good(one) and not quiet:
+            print(f"--- {one}\n", flush=True)
+    print(name, json.dumps(total(outcomes), indent=1), flush=True)
+    if missing := [one.case for one in outcomes if not one.begun]:
+        # A case that never began says nothing about a runtime: the row is left out.
+        print(f"{name}: {len(missing)} cases never began ({', '.join(missing[:5])}): nothing is written", flush=True)
+
+
+def about(runtime: Runtime) -> dict[str, Any]:
+    """Returns what the page says of a run beside its figures. The load is that of the last five minutes, its own work included."""
+    day, load = time.strftime("%Y-%m-%d"), round(os.getloadavg()[1], 1)
+    return {"settings": runtime.settings, "version": runtime.version, "when": day, "load": load}
 
 
 if __name__ == "__main__":

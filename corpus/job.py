@@ -125,6 +125,9 @@ async def perform_async(case: Case, job: Job, folder: Path) -> str:
     with _ending(witness, number):
         if case.kind == "hang" and not _before(case, job, witness, number):
             return "recovered"
+        await asyncio.sleep(
+            0.1
+        )  # what the runtime has to send, a checkpoint say, leaves before the case may block the loop
         await case.run(job)
     return "done"
 

@@ -14,8 +14,6 @@ from corpus.case import SLACK_S, Case
 from corpus.job import Witness
 from corpus.runtimes.runtime import Known, Runtime
 
-AFTER_S = 8.0
-"""A hang that nobody has found this long after its threshold and the slack is missed; a healthy job has that long beyond its own length."""
 LONGEST_S = 30.0
 START_S = 60.0
 
@@ -47,15 +45,15 @@ class Outcome:
 
 
 def run(
-    runtime: Runtime, cases: Iterable[Case], folder: Path | None = None, *, after_s: float = AFTER_S
+    runtime: Runtime, cases: Iterable[Case], folder: Path | None = None, *, after_s: float | None = None
 ) -> list[Outcome]:
-    """Runs the cases, at most `at_once` at a time, and returns their outcomes in order. `after_s` as `AFTER_S`."""
+    """Runs the cases, at most `at_once` at a time, and returns their outcomes in order. `after_s` in place of the runtime's own."""
     chosen, found = list(cases), []
     size = max(1, min(len(chosen), runtime.at_once))
     batches = [chosen] if runtime.frees_places else [chosen[at : at + size] for at in range(0, len(chosen), size)]
     for batch in batches:
         with tempfile.TemporaryDirectory(prefix="corpus-", dir=folder) as run_folder:
-            found += _run_batch(runtime, batch, Path(run_folder), size, after_s)
+            found += _run_batch(runtime, batch, Path(run_folder), size, runtime.after_s if after_s is None else after_s)
     return found
 
 
@@ -65,12 +63,12 @@ def _run_batch(runtime: Runtime, batch: list[Case], folder: Path, places: int, a
         runtime.submit(batch)
         open_cases = {case.name: case for case in batch}
         rounds = -(-len(batch) // places)
-        until = time.monotonic() + START_S + rounds * LONGEST_S
+        until = time.monotonic() + START_S + rounds * LONGEST_S + runtime.longest_s
         while open_cases and time.monotonic() < until:
             time.sleep(0.5)
             for case in list(open_cases.values()):
                 runtime.watch(case)
-                if _is_settled(case, Witness(folder, case.name).lines(), after_s):
+                if _is_settled(case, Witness(folder, case.name).lines(), runtime.longest_s, after_s):
                     del open_cases[case.name]
         time.sleep(0.5)
         return [judge(case, Witness(folder, case.name).lines(), runtime.known(case)) for case in batch]
@@ -78,7 +76,7 @@ def _run_batch(runtime: Runtime, batch: list[Case], folder: Path, places: int, a
         runtime.stop()
 
 
-def _is_settled(case: Case, lines: list[dict[str, Any]], after_s: float) -> bool:
+def _is_settled(case: Case, lines: list[dict[str, Any]], longest_s: float, after_s: float) -> bool:
     """True when nothing more is to be expected of a case, or it had its time."""
     begun = _first(lines, "begin")
     if begun is None:
@@ -87,7 +85,7 @@ def _is_settled(case: Case, lines: list[dict[str, Any]], after_s: float) -> bool
         return True
     hung = _first(lines, "hang")
     if case.kind == "hang":
-        return hung is not None and time.time() - hung["at"] > case.threshold_s + SLACK_S + after_s
+        return hung is not None and time.time() - hung["at"] > max(longest_s, case.threshold_s + SLACK_S) + after_s
     return bool(time.time() - begun["at"] > LONGEST_S + after_s)
 
 

@@ -14,14 +14,19 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
+from tests.soak import SOAK
 from tools.servers import CannotStart, Nats, NatsCluster, PgBouncer, Postgres, Redis, Server, Valkey, chosen
 
-# Whoever starts the tests in the background lets them ignore Ctrl-C, and every program that they start inherits it.
+# Whoever starts the tests in the background lets them ignore Ctrl-C, and every program that they start inherits it. The same holds for `nohup`:
+# this process goes on to survive the end of its terminal, and the programs that it starts hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
-# A busy machine is no counterexample: how long an example takes says nothing about whether it holds.
-settings.register_profile("tenure", deadline=None)
+# A busy machine is no counterexample: how long an example takes says nothing about whether it holds. `make test` plays the same examples until the test
+# changes, so that what passes today passes tomorrow; `make soak` draws them anew (decision 0511).
+settings.register_profile("tenure", deadline=None, derandomize=not SOAK)
 settings.load_profile("tenure")
 
 ServerT = TypeVar("ServerT", bound=Server | NatsCluster)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +35,7 @@ def error_page() -> str:
     lines = [
         "# Errors",
         "",
-        "Every error is a `tenure.errors.TenureError`. `str(error)` is a fact, followed by a remedy. `error.retryable` says whether trying the same thing again can help.",
+        "Every error is a `tenure.errors.TenureError`. `str(error)` is a fact, followed by a remedy. `error.retryable` says whether trying the same thing again can help, and `error.page` names its place on this page.",
         "",
         "Written by `tools/reference_pages.py`.",
     ]
@@ -61,7 +62,7 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Names that end in `_s`, and times without a unit, are seconds. A setting that contradicts another is an error that names both when it is made.",
+        "A setting that contradicts another is an error that names both when it is made.",
         "",
         "Written by `tools/reference_pages.py`.",
     ]
@@ -73,10 +74,12 @@ def settings_page() -> str:
             "",
             f"`{module}.{name}`, set by {where}.",
             "",
-            "| setting | default | why |",
-            "|---|---|---|",
+            "| setting | unit | default | why |",
+            "|---|---|---|---|",
         ]
-        lines += [f"| `{field}` | {default} | {why} |" for field, default, why in fields_of(kind)]
+        lines += [
+            f"| `{field}` | {unit_of(kind, field)} | {default} | {why} |" for field, default, why in fields_of(kind)
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -100,7 +103,42 @@ def fields_of(kind: type[Any]) -> list[tuple[str, str, str]]:
         ):
             name, default, _ = found[-1]
             found[-1] = name, default, " ".join(node.value.value.split()).replace("|", "\\|")
-    return found
+    attributes = dict(re.findall(r"^\s+(\w+): (.+)$", (kind.__doc__ or "").partition("Attributes:")[2], re.MULTILINE))
+    return [(name, default, why or attributes.get(name, "")) for name, default, why in found]
+
+
+UNITS = {
+    "_s": "s",
+    "_per_s": "per second",
+    "_bytes": "bytes",
+    "_bytes_total": "bytes",
+    "_mb": "MiB",
+    "_chars": "characters",
+}
+SECONDS = {
+    "report_interval",
+    "fallback_after",
+    "stuck_threshold",
+    "archive_after",
+    "keep_archive",
+    "id_memory",
+    "check_interval",
+}
+SECONDS |= {"resend_first", "resend_most", "interval", "extension", "delay", "max_delay"}
+"""The documents' names, which have no unit in them."""
+
+
+def unit_of(kind: type[Any], name: str) -> str:
+    """Returns the unit of a setting, by the end of its name or by its type; a dash for what has none."""
+    ends = [end for end in UNITS if name.endswith(end)]
+    if ends:
+        return UNITS[max(ends, key=len)]
+    if name in SECONDS:
+        return "s"
+    if name == "state_budget":
+        return "bytes"
+    declared = str(inspect.get_annotations(kind).get(name, ""))
+    return "count" if re.match(r"int\b|b\.(Attempts|Restarts)", declared) else "–"
 
 
 def default_of(kind: type[Any], name: str, node: ast.AnnAssign) -> str:

@@ -1,5 +1,6 @@
 """Run the checks and the test suites; print time and count of each, what was skipped and why, what took longer than its share, what is left to
-`make soak`, and, last of all, what failed. A suite that only computes runs beside those that wait, at a lower priority; it is shown when it ends.
+`make soak`, then what failed, and last of all each failed test in a line. A suite that only computes runs beside those that wait, at a lower priority;
+it is shown when it ends.
 
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
@@ -13,9 +14,11 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -29,7 +32,10 @@ sys.path.insert(0, str(ROOT))
 from tools.suite_shares import MOST_S, SHARES, Machine, Share, Usage, late  # noqa: E402  found through the line above
 
 BIN = Path(sys.executable).parent
-SPECIAL = ("seeds", "contract", "sim", "process", "fuzz", "browser")
+ORDER = ("process", "contract", "browser", "seeds", "fuzz", "unit", "sim", "parsers")
+"""Those that wait most come first: the simulator, which runs beside them, has the most to do. What computes comes last (decision 0511)."""
+SPECIAL = ("process", "contract", "browser", "seeds", "fuzz", "sim")
+PARSERS = "tests/fuzz/test_parsers.py"
 CHECKS = {
     "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
     "lint": [str(BIN / "ruff"), "check", "--quiet", "."],
@@ -40,6 +46,10 @@ CHECKS = {
 }
 TAIL = 8_000
 """Characters for all failures together, at the very end: CI keeps only the last 10,000 or so of a log."""
+LINES, WIDTH = 25, 160
+"""Of the list that ends the run: so many failed tests are named, each with so many characters of its error."""
+LAST_WORDS = 3_000
+"""Characters of a suite's output that are kept for the case that it ends without naming a failed test."""
 
 
 @dataclass
@@ -77,11 +87,11 @@ def run_checks() -> list[Result]:
 
 def suites() -> dict[str, list[str]]:
     """Each suite and what pytest is told to collect for it."""
-    found = {"unit": ["tests", *(f"--ignore=tests/{name}" for name in SPECIAL)]}
-    for name in SPECIAL:
-        if any((ROOT / "tests" / name).glob("**/test_*.py")):
-            found[name] = [f"tests/{name}"]
-    return found
+    found = {name: [f"tests/{name}"] for name in SPECIAL}
+    found["unit"] = ["tests", *(f"--ignore=tests/{name}" for name in SPECIAL)]
+    found["fuzz"] = ["tests/fuzz", f"--ignore={PARSERS}"]
+    found["parsers"] = [PARSERS]
+    return {name: found[name] for name in ORDER}
 
 
 def run_suites(*, quick: bool, soak: bool) -> list[Result]:
@@ -107,22 +117,46 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             command += ["-m", "not slow"]
         print(f"--- {name}{', beside the others' if share.beside else ''}", flush=True)
         env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
-        with tempfile.TemporaryFile() as shown:
-            running = subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown if share.beside else None)
-            _, status, used = os.wait4(running.pid, 0)
-            running.returncode = code = os.waitstatus_to_exitcode(status)
-            if share.beside:
-                shown.seek(0)
-                print(f"--- {name} has ended\n{shown.read().decode(errors='replace')}", flush=True)
+        output = Output(show=not share.beside)
+        running = subprocess.Popen(command, cwd=ROOT, env=env, stdout=output.writer)
+        _, status, used = os.wait4(running.pid, 0)
+        running.returncode = code = os.waitstatus_to_exitcode(status)
+        said = output.end()
+        if share.beside:
+            print(f"--- {name} has ended\n{said}", flush=True)
         result = Result(name, time.monotonic() - begun, code in (0, 5), cpu_s=used.ru_utime + used.ru_stime)
         try:
-            tree = ET.parse(report.name)
+            count_tests(result, ET.parse(report.name))
         except ET.ParseError:
             result.ok = False
-            result.failures.append((name, f"pytest ended with code {code} and wrote no report", ""))
-            return result
-    count_tests(result, tree)
+        if not result.ok and not result.failures:
+            why = f"pytest ended with code {code} and named no failed test; its last words:\n{said[-LAST_WORDS:]}"
+            result.failures.append((name, why, ""))
     return result
+
+
+class Output:
+    """The output of a suite, which is shown while it comes or kept until the suite ends."""
+
+    def __init__(self, *, show: bool) -> None:
+        self._show, self._kept = show, bytearray()
+        self._reader, self.writer = os.pipe()
+        # A process that a test forgot may hold the pipe open for ever: nobody waits for it.
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while piece := os.read(self._reader, 65_536):
+            self._kept += piece
+            if self._show:
+                sys.stdout.write(piece.decode(errors="replace"))
+                sys.stdout.flush()
+
+    def end(self) -> str:
+        """Returns all that was said, once the suite has ended."""
+        os.close(self.writer)
+        self._thread.join(5)
+        return self._kept.decode(errors="replace")
 
 
 def pytest_command(share: Share, collect: list[str], report: str) -> list[str]:
@@ -183,12 +217,29 @@ def shortened(text: str, most: int) -> str:
 
 def show_failures(results: list[Result]) -> None:
     failures = [failure for result in results for failure in result.failures]
-    room = TAIL // max(1, min(len(failures), 20))
+    lines = failed_lines(results)
+    room = (TAIL - sum(map(len, lines))) // max(1, min(len(failures), 20))
     for name, why, printed in failures[:20]:
         why = shortened(why, room if not printed else room * 2 // 3)
         print(f"\n=== FAILED {name}\n{why}\n{shortened(printed, room - len(why))}".rstrip())
-    if len(failures) > 20:
-        print(f"\n... and {len(failures) - 20} more failures, above")
+    if failures:
+        print(f"\n{len(failures)} FAILED:")
+    for line in lines:
+        print(line)
+
+
+def failed_lines(results: list[Result]) -> list[str]:
+    """Names each failed test with its error, in one line: they end the run, because CI shows its last lines only."""
+    found = [f"  {name}: {error_of(why)}" for result in results for name, why, _ in result.failures]
+    more = [f"  ... and {len(found) - LINES} more"] if len(found) > LINES else []
+    return [*found[:LINES], *more]
+
+
+def error_of(why: str) -> str:
+    """Returns the first line of pytest's `E   ...`; where there is none, as when a worker of pytest was lost, the last line that says something."""
+    errors = re.findall(r"^E {2,}(.+)$", why, re.MULTILINE) or [line for line in why.splitlines() if line.strip()][-1:]
+    text = errors[0] if errors else "no reason was given"
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
 def left_to_soak(tests: Path = ROOT / "tests") -> list[str]:

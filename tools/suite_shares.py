@@ -30,13 +30,16 @@ class Share:
 SHARES = {
     "checks": Share(45),
     # Half of their time these wait for servers, leases and processes: several keep two cores busy, and the simulator has the rest.
-    "unit": Share(185, 4),
-    "seeds": Share(15, 2),
-    "contract": Share(140, 4),
-    "sim": Share(660, 2, beside=True),
-    "process": Share(235, 6),
-    "fuzz": Share(60, 2),  # the fuzzer computes, and so does the manager that it asks
+    "process": Share(265, 6),
+    "contract": Share(110, 6),
     "browser": Share(40, 0),  # one browser, in the process that collects
+    "seeds": Share(10, 2),
+    "fuzz": Share(
+        40, 2
+    ),  # the fuzzer computes, and so does the manager that it asks: with a low priority its leader would lose its term
+    "unit": Share(210, 6),
+    "sim": Share(600, 2, beside=True),
+    "parsers": Share(660, 2, beside=True),
 }
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FIRST_JOB_S = 60.0
@@ -54,6 +56,8 @@ class Contender:
     settings: str = ""
     drains: list[float] = field(default_factory=list)
     """Jobs per second, of each round."""
+    starts: list[float] = field(default_factory=list)
+    """Seconds from the start of the worker's process to the end of its first job, of each round."""
     pickups: list[Pickups] = field(default_factory=list)
     _driver: subprocess.Popen[str] | None = None
     _worker: subprocess.Popen[Any] | None = None
@@ -105,6 +109,27 @@ class Contender:
         self.pickups.append(taken)
         return taken
 
+    def results(self, samples: int) -> list[float]:
+        """Milliseconds from submission to result of single jobs. Its worker is idle."""
+        found: list[float] = self._ask("results", samples)
+        return found
+
+    def measure(self, what: str, *values: Any) -> Any:
+        """Returns what its driver measures itself."""
+        return self._ask("measure", what, *values)
+
+    def serve(self) -> None:
+        """Start a worker for what is submitted from now on."""
+        self.rest()
+        self._ask("reset")
+        self._start_worker()
+
+    def tree(self) -> list[psutil.Process]:
+        """Returns its worker and every process below it."""
+        assert self._worker is not None
+        root = psutil.Process(self._worker.pid)
+        return [root, *root.children(recursive=True)]
+
     def rest(self) -> None:
         """End its worker."""
         if self._worker is not None:
@@ -122,7 +147,7 @@ class Contender:
 
     def _place(self) -> dict[str, Any]:
         path = [str(HERE)]
-        if self.module == "peer_tenure":
+        if self.module.startswith("peer_tenure"):
             path += [str(ROOT / "src"), str(ROOT)]
         own = {"PEERS_RUN": str(self.folder), "PEERS_URL": self.url, "PEERS_CONFIG": self.config}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -167,6 +192,7 @@ class Contender:
             now, count = time.perf_counter(), self._count()
             if count and not first:
                 first, seen_first = now, count
+                self.starts.append(now - started)
             if count != seen:
                 seen, last = count, now
             if first and now - first > DRAIN_S:

@@ -72,6 +72,10 @@ class Peer:
         """Submit one ping, one call."""
         raise NotImplementedError
 
+    def ask(self, number: int) -> Any:
+        """Submit one job and wait for its result."""
+        raise NotImplementedError
+
     _loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, work: Any) -> Any:
@@ -116,6 +120,17 @@ def pickups(peer: Peer, samples: int, budget_s: float) -> list[float]:
     return taken
 
 
+def results(peer: Peer, samples: int) -> list[float]:
+    """Milliseconds from before the submission until its result is here, one by one, with pauses in between."""
+    chance, taken = random.Random(), []
+    for number in range(samples):
+        time.sleep(chance.uniform(0.005, 0.03))
+        sent = time.monotonic()
+        peer.ask(number)
+        taken.append((time.monotonic() - sent) * 1e3)
+    return taken
+
+
 def serve(peer: Peer) -> None:
     """Do what the lines on standard input say, until it ends."""
     talk = os.fdopen(os.dup(1), "w", buffering=1)
@@ -129,6 +144,10 @@ def serve(peer: Peer) -> None:
                 answer = peer.settings
             elif order == "pickups":
                 answer = pickups(peer, *values)
+            elif order == "results":
+                answer = results(peer, *values)
+            elif order == "measure":
+                answer = getattr(peer, f"measure_{values[0]}")(*values[1:])
             elif order == "fill":
                 peer.reset()
                 answer = peer.fill(*values)

@@ -20,6 +20,11 @@ def ping(number):
     return answer_ping(number)
 
 
+@app.task(name="echo")
+def echo(number):
+    return number
+
+
 class CeleryPeer(Peer):
     settings = "solo pool, acknowledges early, ignores results, prefetch 256, no gossip, mingle, heartbeat or events"
 
@@ -37,6 +42,9 @@ class CeleryPeer(Peer):
 
     def ping(self, number):
         ping.delay(number)
+
+    def ask(self, number):
+        return echo.delay(number).get(timeout=60)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-import os
-
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from driver import URL, Peer, answer_ping, mark, serve, tool
 
-os.environ.update(dramatiq_queue_prefetch="1000")
 broker = RedisBroker(url=URL)
 dramatiq.set_broker(broker)
 
@@ -23,7 +20,8 @@ class Dramatiq(Peer):
     settings = "1 process, 2 threads, prefetch 1000"
 
     def worker(self):
-        return [tool("dramatiq"), "peer_dramatiq", "-p", "1", "-t", "2"]
+        # Dramatiq reads this when it is imported, which is before it imports this module.
+        return ["env", "dramatiq_queue_prefetch=1000", tool("dramatiq"), "peer_dramatiq", "-p", "1", "-t", "2"]
 
     def reset(self):
         broker.client.flushdb()

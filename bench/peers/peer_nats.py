@@ -5,12 +5,13 @@ import contextlib
 import sys
 
 import nats
-from driver import URL, Peer, answer_ping, itself, mark, serve
+from driver import CONFIG, URL, Peer, answer_ping, itself, mark, serve
 from nats.errors import TimeoutError as NothingCame
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 
 STREAM = "peers-by-hand"
+AT_ONCE = 1 if CONFIG == "one" else 200
 
 
 async def work():
@@ -19,7 +20,7 @@ async def work():
     pull = await client.jetstream().pull_subscribe(f"{STREAM}.>", durable="w", stream=STREAM, config=config)
     while True:
         try:
-            messages = await pull.fetch(200, timeout=5)
+            messages = await pull.fetch(AT_ONCE, timeout=5)
         except NothingCame:
             continue
         for message in messages:
@@ -32,7 +33,9 @@ async def work():
 
 
 class NatsByHand(Peer):
-    settings = "fetch(200), ack without an answer, ack_wait 30 s; no lease per delivery, no keys, no dead letters"
+    settings = (
+        f"fetch({AT_ONCE}), ack without an answer, ack_wait 30 s; no lease per delivery, no keys, no dead letters"
+    )
     client = None
 
     def worker(self):

@@ -2,26 +2,36 @@ import asyncio
 
 import arq
 from arq.connections import RedisSettings
+from arq.worker import create_worker
 
-from corpus.runtimes.peer_base import LIMIT_S, PLACES, SCALE, URL, attempt_async, serve
+from corpus.runtimes.peer_base import BEST, LIMIT_S, PLACES, SCALE, URL, attempt_async, serve
 
 SETTINGS = RedisSettings.from_dsn(URL)
 
 
 async def case(ctx, name):
-    return await attempt_async(name)
+    if not BEST:
+        return await attempt_async(name)
+    try:  # arq does not run a job again that went over its own limit
+        return await asyncio.wait_for(attempt_async(name), LIMIT_S)
+    except TimeoutError:
+        raise arq.Retry(defer=0.1) from None
 
 
 class WorkerSettings:
     functions = (case,)
     redis_settings = SETTINGS
     max_jobs = PLACES
-    job_timeout = LIMIT_S or 300 / SCALE  # its default is five minutes
+    job_timeout = LIMIT_S + 1 if BEST else 300 / SCALE  # its default is five minutes
 
 
 def worker():
     asyncio.set_event_loop(asyncio.new_event_loop())
-    arq.run_worker(WorkerSettings)
+    worker = create_worker(WorkerSettings)
+    worker.in_progress_timeout_s -= (
+        9  # a job that is not renewed belongs to others ten seconds after its limit: at our scale, far too long
+    )
+    worker.run()
 
 
 def submit(names):

@@ -1,14 +1,18 @@
 from celery import Celery
 
-from corpus.runtimes.peer_base import LIMIT_S, MODE, PLACES, URL, attempt, program, serve
+from corpus.runtimes.peer_base import BEST, LIMIT_S, PLACES, URL, attempt, program, serve
 
 app = Celery("corpus.runtimes.peer_celery", broker=URL, backend=URL)
 app.conf.broker_connection_retry_on_startup = True
-LIMITS = {"time_limit": LIMIT_S + 1, "soft_time_limit": LIMIT_S} if LIMIT_S else {}
-SAFE = {"acks_late": True, "reject_on_worker_lost": True, "autoretry_for": (Exception,), "default_retry_delay": 0.5}
+OPTIONS = {}
+if BEST:
+    app.conf.worker_prefetch_multiplier = 1
+    app.conf.broker_transport_options = {"visibility_timeout": 3 * LIMIT_S}
+    OPTIONS = {"time_limit": LIMIT_S + 1, "soft_time_limit": LIMIT_S, "acks_late": True, "reject_on_worker_lost": True}
+    OPTIONS |= {"autoretry_for": (Exception,), "default_retry_delay": 0.5, "max_retries": 3}
 
 
-@app.task(name="case", **LIMITS, **(SAFE if MODE != "defaults" else {}))
+@app.task(name="case", **OPTIONS)
 def case(name):
     return attempt(name)
 

@@ -1,3 +1,5 @@
+import os
+
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
@@ -8,12 +10,13 @@ dramatiq.set_broker(broker)
 LIMIT_MS = int((LIMIT_S or 600 / SCALE) * 1000)  # its default is ten minutes
 
 
-@dramatiq.actor(time_limit=LIMIT_MS, min_backoff=150)
+@dramatiq.actor(time_limit=LIMIT_MS, min_backoff=int(15_000 / SCALE))
 def case(name):
     return attempt(name)
 
 
 def worker():
+    os.environ["dramatiq_queue_prefetch"] = "1"  # else work waits behind a hung neighbour, and never begins
     program("dramatiq", "corpus.runtimes.peer_dramatiq", "-p", str(PLACES + 4), "-t", "1")
 
 

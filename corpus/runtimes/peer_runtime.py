@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.environments import FOLDER as ENVIRONMENTS
-from bench.peers.environments import python_of
+from bench.peers.environments import REQUIREMENTS, python_of
 from bench.peers.temporal_server import TemporalServer
-from tools.servers.postgres import Postgres
+from tools.servers.postgres import FAST, Postgres
 from tools.servers.redis import Valkey
 
-from corpus.case import Case
+from corpus.case import SCALE, Case
 from corpus.job import Witness, _lives
 from corpus.runtimes.runtime import Known, Runtime
 
@@ -34,28 +34,83 @@ LONG_S = 12.0
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer and what it needs."""
+    """A peer, what it needs, and its settings in words for the page. Times in the words are those of a real day; the run has a hundredth of them."""
 
     server: str
     defaults: str
     best: str
+    longest_s: tuple[float, float] = (0.0, LONG_S)
+    """The seconds until it gives a job up at last, at its defaults and at its best: nobody judges it before."""
     asks: bool = False
     """Only its own records show that it gave a job up."""
     processes: bool = False
     """One worker process has one event loop or one pool of threads: as many processes run as cases, with one place each, so that no case stops another."""
+    tends: bool = False
+    """At its best settings a process beside the workers starts stalled work again."""
 
 
 PEERS = {
-    "celery": Peer("redis", "no limit", "soft and hard time limit, acks late, retries"),
-    "dramatiq": Peer("redis", "limit 600 s", "time limit, retries"),
-    "rq": Peer("redis", "limit 180 s", "job timeout, retries"),
-    "taskiq": Peer("redis", "no limit", "timeout, retries"),
-    "arq": Peer("redis", "limit 300 s", "job timeout", processes=True),
-    "saq": Peer("redis", "limit 10 s", "timeout, heartbeat of the stall threshold, retries", processes=True),
-    "procrastinate": Peer("postgres", "no limit", "retries (it has no limit for a job)", processes=True),
-    "dbos": Peer("", "no limit", "workflow timeout", asks=True, processes=True),
+    "celery": Peer(
+        "redis",
+        "no limit; prefork pool",
+        "soft limit 1,200 s and hard limit 1,300 s, acks_late, reject_on_worker_lost, autoretry_for every exception, prefetch 1, visibility timeout 3,600 s",
+        (0.0, LONG_S + 1),
+    ),
+    "dramatiq": Peer(
+        "redis",
+        "time_limit 600 s, retries; one thread for each process, prefetch 1",
+        "time_limit 1,200 s, retries; one thread for each process, prefetch 1",
+        (600 / SCALE, LONG_S),
+    ),
+    "rq": Peer(
+        "redis",
+        "job_timeout 180 s, no retry; fork for each job",
+        "job_timeout 1,200 s, Retry(max=3), state in job.meta; fork for each job",
+        (180 / SCALE, LONG_S + 3),
+    ),
+    "taskiq": Peer(
+        "redis",
+        "no limit; Redis streams, idle_timeout 600 s; one task for each process, one message at a time",
+        "timeout 1,200 s, retries, idle_timeout 1,500 s, a limit on the lock of its takeover; one task for each process, one message at a time",
+        (600 / SCALE, LONG_S + 5),
+    ),
+    "arq": Peer(
+        "redis",
+        "job_timeout 300 s; one job for each process",
+        "1,200 s by asyncio.wait_for and arq.Retry, because its own limit does not retry; one job for each process",
+        (300 / SCALE, LONG_S + 3),
+        processes=True,
+    ),
+    "saq": Peer(
+        "redis",
+        "timeout 10 s; one job for each process",
+        "timeout 1,200 s, heartbeat 300 s, retries, sweeps from a process of their own, state in job.meta; a helper beats through declared silences; one job for each process",
+        (2.0, LONG_S + 6),
+        processes=True,
+        tends=True,
+    ),
+    "procrastinate": Peer(
+        "postgres",
+        "no limit, no retry; one job for each process",
+        "1,200 s by asyncio.wait_for, because it has no limit of its own, retry=3, and a process that retries the jobs of workers without a heartbeat for 300 s; one job for each process",
+        processes=True,
+        tends=True,
+    ),
+    "dbos": Peer(
+        "postgres",
+        "no limit; PostgreSQL; each process is an executor of its own, with one workflow",
+        "workflow timeout 1,200 s, state in a recorded step, and a process that resumes what was cancelled; PostgreSQL; each process is an executor of its own, with one workflow",
+        (0.0, LONG_S + 3),
+        asks=True,
+        processes=True,
+        tends=True,
+    ),
     "temporal": Peer(
-        "temporal", "start-to-close 1 h", "start-to-close, heartbeat of the stall threshold, retries", processes=True
+        "temporal",
+        "start_to_close 3,600 s, because one limit has to be given; one activity for each process",
+        "start_to_close 1,200 s, heartbeat 300 s with throttling off, its own retries, state in the heartbeat's details; a helper beats through declared silences; one activity for each process",
+        (3600 / SCALE, LONG_S),
+        processes=True,
     ),
 }
 
@@ -67,33 +122,37 @@ class PeerRuntime(Runtime):
 
     def __init__(self, name: str, mode: str) -> None:
         self._peer, self.name, self.mode = PEERS[name], name, mode
-        words = self._peer.defaults if mode == "defaults" else f"{self._peer.best}; limit {LONG_S:g} s"
-        self.settings = f"{mode}: {words}"
+        is_best = mode == "best"
+        self.settings = self._peer.best if is_best else self._peer.defaults
+        self.longest_s = self._peer.longest_s[is_best]
+        self.version = REQUIREMENTS[name][0]
+        self._tenders = int(is_best and self._peer.tends)
         self._python = python_of(name)
 
     def start(self, folder: Path, places: int) -> None:
-        self._folder = folder
+        self._folder, self._log = folder, folder / "worker.log"
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._orders = ["worker"] * (places + SPARE if self._peer.processes else 1) + ["tend"] * self._tenders
+        self._gone: dict[str, float] = {}
+        self._failed: dict[str, list[Any]] | None = None
         self._server: Any = None
         if self._peer.server == "redis":
             self._server = Valkey()
         elif self._peer.server == "postgres":
-            self._server = Postgres()
+            self._server = Postgres({**FAST, "max_connections": "300"})
         elif self._peer.server == "temporal":
             self._server = TemporalServer(ENVIRONMENTS / "temporal")
-        if self._server is not None:
-            self._server.start()
+        self._server.start()
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "CORPUS_URL": self._server.url if self._server else "",
+            "CORPUS_URL": self._server.url,
             "CORPUS_RUN": str(folder),
             "CORPUS_MODE": self.mode,
             "CORPUS_PLACES": "1" if self._peer.processes else str(places),
             "CORPUS_LIMIT": "0" if self.mode == "defaults" else str(LONG_S),
             "PYTHONUNBUFFERED": "1",
         }
-        self._log = folder / "worker.log"
-        self._processes = places + SPARE if self._peer.processes else 1
 
     def _call(self, order: str, *names: str) -> str:
         command = [str(self._python), "-m", f"corpus.runtimes.peer_{self.name}", order, *names]
@@ -104,20 +163,19 @@ class PeerRuntime(Runtime):
 
     def submit(self, cases: list[Case]) -> None:
         self._call("submit", *(case.name for case in cases))
-        command = [str(self._python), "-m", f"corpus.runtimes.peer_{self.name}", "worker"]
+        command = [str(self._python), "-m", f"corpus.runtimes.peer_{self.name}"]
         with self._log.open("wb") as output:
-            self._workers = [
-                subprocess.Popen(
-                    command,
-                    env=self._environment,
-                    stdout=output,
-                    stderr=output,
-                    cwd=self._folder,
-                    start_new_session=True,
+            for order in self._orders:
+                self._workers.append(
+                    subprocess.Popen(
+                        [*command, order],
+                        env=self._environment,
+                        stdout=output,
+                        stderr=output,
+                        cwd=self._folder,
+                        start_new_session=True,
+                    )
                 )
-                for _ in range(self._processes)
-            ]
-        self._gone: dict[str, float] = {}
 
     def watch(self, case: Case) -> None:
         """Notes when the process of the first attempt is gone without having ended."""
@@ -134,29 +192,36 @@ class PeerRuntime(Runtime):
         times = [line["at"] for line in given_up] + ([self._gone[case.name]] if case.name in self._gone else [])
         text = "\n".join(line.get("trace", "") for line in given_up)
         if self._peer.asks:
-            failed = json.loads(self._call("failed"))
-            if case.name in failed:
-                times.append(failed[case.name][0])
+            if self._failed is None:  # asked once, at the end of a batch
+                self._failed = json.loads(self._call("failed"))
+            if case.name in self._failed:
+                times.append(self._failed[case.name][0])
         near = [log[max(0, at.start() - 4000) : at.end() + 6000] for at in re.finditer(re.escape(case.name), log)]
         return Known(min(times) if times else None, text + "\n".join(near[-6:]))
 
     def stop(self) -> None:
-        for number in (signal.SIGCONT, signal.SIGKILL):
-            _signal_all(self._folder, number)
-        for worker in self._workers:
-            worker.wait(20)
-        if self._server is not None:
-            self._server.stop()
+        try:
+            # Killed again until none is left: one that was forking escapes the first look.
+            until = time.monotonic() + 30
+            while _signal_all(self._folder, signal.SIGKILL) and time.monotonic() < until:
+                time.sleep(0.1)
+            for worker in self._workers:
+                worker.wait(20)
+        finally:
+            if self._server is not None:
+                self._server.stop()
 
 
-def _signal_all(folder: Path, number: signal.Signals) -> None:
-    """Signals every process that this run started: they carry its folder in their environment."""
-    mark = f"CORPUS_RUN={folder}".encode()
+def _signal_all(folder: Path, number: signal.Signals) -> int:
+    """Signals every process that this run started, and returns how many: they carry its folder in their environment."""
+    mark, met = f"CORPUS_RUN={folder}".encode(), 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), number)
+                met += 1
         except (OSError, ValueError):
             continue
+    return met

@@ -25,6 +25,12 @@ class Runtime(ABC):
     name: str
     settings: str
     """Its settings in words, for the table."""
+    version: str = ""
+    """The package and version that ran, for the page."""
+    longest_s: float = 0.0
+    """The seconds until it gives up a job at last: a hang is not judged before. 0 where it has no limit, or finds hangs by their thresholds."""
+    after_s: float = 8.0
+    """A hang that nobody has found so long after its threshold and the slack is missed; the retry of one that was found has this time, too."""
     at_once: int = 100
     """The most cases that it has running at a time."""
     frees_places: bool = False

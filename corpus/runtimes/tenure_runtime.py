@@ -26,7 +26,8 @@ LEASE_S = 6.0
 
 class TenureRuntime(Runtime):
     name = "tenure"
-    settings = "defaults"
+    settings = "stall threshold 300 s, stuck threshold 600 s, three attempts; grace and lease are not scaled below what processes need"
+    after_s = 40.0  # its retries wait for a place behind all other cases
     at_once = 20
     frees_places = True
 

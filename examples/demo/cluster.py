@@ -234,13 +234,13 @@ class Cluster:
 
     # What a story needs
 
-    def client(self, patience_s: float = 60.0, addresses: Sequence[str] = ()) -> Any:
+    def client(self, patience_s: float = 180.0, addresses: Sequence[str] = ()) -> Any:
         """A `Client` of the gates, or of these addresses."""
         return Client(addresses or self.gate_addresses, patience_s=patience_s)
 
     def client_in(self, datacenter: str) -> Any:
         """A `Client` inside a datacenter: it reaches the managers there whatever is cut."""
-        return Client(self._manager_addresses(datacenter), patience_s=30.0)
+        return Client(self._manager_addresses(datacenter), patience_s=180.0)
 
     def leading_gate(self) -> int:
         """The number of the gate that says of itself that it leads; -1 while none does."""
@@ -279,7 +279,7 @@ class Cluster:
     def mend(self, datacenter: str) -> None:
         self._board.mend(home_of(self.datacenters.index(datacenter)), GATES_HOME)
 
-    def wait(self, true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    def wait(self, true: Callable[[], bool], what: str, seconds: float = 180.0) -> None:
         until = self._clock.monotonic() + seconds
         while not true():
             for node in self.nodes():

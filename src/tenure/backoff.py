@@ -51,6 +51,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     factor: b.Factor = 2.0
     """After each further failure the rest is so many times as long."""
     max_delay: b.Seconds = 300.0
+    """No pause is longer, however many attempts failed."""
     jitter: b.Fraction = 0.1
     """Up to this share of the rest is taken off, by chance. The leader draws the chance from the key of the attempt, so a replay gives the same."""
     max_restarts: b.Restarts | UnsetType = UNSET

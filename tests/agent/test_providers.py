@@ -196,9 +196,9 @@ def test_a_wait_that_goes_beyond_the_deadline_is_not_begun(bench: Bench) -> None
     clock = SystemClock()
     begun = clock.monotonic()
     with pytest.raises(ProviderRateLimitedError) as error:
-        bench.evaluate([Status(429, {"retry-after": "60"}), LONG], deadline=Deadline.after(20))
-    assert error.value.retry_after_s == 60
-    assert clock.monotonic() - begun < 15
+        bench.evaluate([Status(429, {"retry-after": "600"}), LONG], deadline=Deadline.after(300))
+    assert error.value.retry_after_s == 600
+    assert clock.monotonic() - begun < 120
 
 
 @pytest.mark.parametrize("status", [500, 503, 529])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.changed import changed
 
 from tenure.beat.proof import NoveltyMark, Proof, ProofClock, ShownProof, place_of, stuck_threshold
 from tenure.errors import ConfigurationError
@@ -173,15 +174,15 @@ MUTANTS: dict[str, tuple[type, str, Any]] = {
     "output binds": (NoveltyMark, "output", _output_binds),
     "a finished count asks for more": (NoveltyMark, "show", _show_binds_always),
     "the next loop goes on with the count of the last": (NoveltyMark, "begin_count", lambda self: None),
-    "nothing is excused": (ProofClock, "look", _look(lambda shown, proof: (shown._replace(excused=False), proof))),
-    "everything is excused": (ProofClock, "look", _look(lambda shown, proof: (shown._replace(excused=True), proof))),
+    "nothing is excused": (ProofClock, "look", _look(lambda shown, proof: (changed(shown, excused=False), proof))),
+    "everything is excused": (ProofClock, "look", _look(lambda shown, proof: (changed(shown, excused=True), proof))),
     "beats only are spinning": (ProofClock, "look", _look(lambda shown, proof: (shown, proof or "progress"))),
     "nothing has to go on": (ProofClock, "look", _look(lambda shown, proof: (shown, proof or "beat"))),
     "the author is not heard": (ProofClock, "look", _look(lambda shown, proof: (shown, ""))),
     "silence spins": (
         ProofClock,
         "look",
-        _look(lambda shown, proof: (shown._replace(beats=next(_numbers)), proof)),
+        _look(lambda shown, proof: (changed(shown, beats=next(_numbers)), proof)),
     ),
 }
 RULES: tuple[Callable[[], None], ...] = (

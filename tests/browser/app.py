@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import time
+from os import _exit
 from typing import Any, Literal
 
 from tenure import Secret, workflow
@@ -73,8 +74,14 @@ def ask_a_dead_provider(ctx: Any) -> str:
 
 
 @workflow(stall=30)
+def eat_memory(ctx: Any) -> int:
+    kept = [bytearray(1 << 20) for _ in range(4_096)]
+    return len(kept)
+
+
+@workflow(stall=30)
 def leave(ctx: Any) -> str:
-    os._exit(17)
+    _exit(17)
 
 
 @workflow

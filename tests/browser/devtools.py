@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 FLAGS = (
     "--headless=shell",
     "--no-sandbox",  # the tests may run as root; the pages are ours

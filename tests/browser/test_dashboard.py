@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +15,7 @@ import pytest
 from tests.browser.conftest import Look, Place
 from tests.browser.devtools import Browser, Page
 from tests.process.datacenter.conftest import wait_until
+from tools.servers.process import free_port
 
 from tenure.jobs.states import JobState
 
@@ -173,7 +173,7 @@ def test_all_that_a_filter_shows_is_cancelled_and_retried_at_once_after_a_questi
     look(story)
     told.touch()
     for number in (1, 2):
-        assert place.client.wait(f"bulk-{number}~2", 60).state is JobState.COMPLETED
+        assert place.client.wait(f"bulk-{number}~2", 180).state is JobState.COMPLETED
 
 
 def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> None:
@@ -289,9 +289,3 @@ def test_a_page_says_since_when_it_is_not_connected_and_goes_on_by_itself(
             assert not await page.run("document.documentElement.classList.contains('stale')")
 
     look(story)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -21,6 +21,7 @@ DISASTERS: dict[str, tuple[str, dict[str, object], str, str]] = {
     "stall-in-c": ("hold_the_gil", {}, "It stopped beating, so Tenure killed it", "in hold_the_gil"),
     "segfault": ("crash_in_c", {}, "Native code crashed its process", "in crash_in_c"),
     "dead-provider": ("ask_a_dead_provider", {}, "The provider of the model failed it", "in ask_a_dead_provider"),
+    "memory-limit": ("eat_memory", {}, "It ran out of the memory that it may have", "in eat_memory"),
     "exit": ("leave", {}, "Your code ended its own process", "exit code: 17"),
 }
 """Maps each disaster to its workflow, the arguments, the answer, and a piece of the evidence."""
@@ -31,7 +32,7 @@ def place(new_place: Callable[[], Place]) -> Place:
     place = new_place()
     place.manager("m-1", "--term", "20")
     place.until_led()
-    place.serve("--name", "worker-3", "--slots", "4", "--stall", "1")
+    place.serve("--name", "worker-3", "--slots", "4", "--stall", "1", "--memory-limit", "600")
     return place
 
 

@@ -40,9 +40,16 @@ def test_jobs_are_run_watched_and_explained(run: Run) -> None:
     assert "the job has ended everywhere: completed" in followed
     lines = [json.loads(line) for line in run("watch", job, "--json").stdout.splitlines()]
     assert (lines[0]["event"]["type"], lines[-1]["event"]["type"]) == ("GateJobAccepted", "GateJobEnded")
-    assert "In b: job" in run("why", job).stdout
+    assert "In b: Nothing ended it early" in run("why", job).stdout
     assert job in run("ps", "--datacenter", "b").stdout
     assert "JobEnded" in run("watch", job, "--datacenter", "b", "--json").stdout
+
+
+def test_why_of_a_job_that_failed_in_its_datacenter_begins_with_the_answer_of_that_datacenter(run: Run) -> None:
+    run("run", "double", "n=3", "--id", "failed-in-a", "--max-attempts", "1", "--datacenter", "a", code=4)
+    told = run("why", "failed-in-a").stdout.splitlines()
+    assert told[0].startswith("In a: Your code raised ValueError: three, at ")
+    assert told[1] == "Next: Mend it, then run it again: tenure retry failed-in-a."
 
 
 def test_lists_have_a_column_for_the_datacenter_and_an_option_for_one(run: Run, world: World) -> None:

@@ -38,7 +38,7 @@ def address() -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(180)
     try:
         yield found[0]
     finally:
@@ -67,7 +67,7 @@ def worker(run: Run) -> dict[str, Any]:
     """The one that there is, once it has reported."""
     begun = time.monotonic()
     while not (found := json.loads(run("nodes", "--json").stdout)["workers"]):
-        assert time.monotonic() - begun < 60
+        assert time.monotonic() - begun < 180
         time.sleep(0.05)
     return dict(found[0])
 

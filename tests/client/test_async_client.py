@@ -9,7 +9,13 @@ import pytest
 from tests.client.one_datacenter import datacenter, double, waits
 
 from tenure import AsyncClient, JobFailed, JobsFailed
-from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
+from tenure.errors import (
+    ArgumentsError,
+    JobNotEndedError,
+    NodeRefusedError,
+    NodeUnavailableError,
+    UnknownJobError,
+)
 
 
 def play(story: Any) -> None:
@@ -56,6 +62,44 @@ def test_a_map_keeps_order_and_collects_failures() -> None:
             await client.map(double, [2, 3], max_attempts=1)
         jobs = await client.submit_many(double, [5, 6])
         assert [await job.wait() for job in jobs] == [10, 12]
+
+    play(story)
+
+
+def test_a_map_needs_few_requests() -> None:
+    async def story(client: AsyncClient) -> None:
+        asked, ask = list[str](), client.ask
+
+        async def counting(request: Any, wait_s: float = 0.0) -> Any:
+            asked.append(type(request).__name__)
+            return await ask(request, wait_s)
+
+        client.ask = counting  # type: ignore[method-assign]
+        assert await client.map(double, [2 * n for n in range(60)], in_flight=60) == [4 * n for n in range(60)]
+        assert asked.count("SubmitMany") == 1
+        assert set(asked) <= {"SubmitMany", "AwaitJobs", "GetJob"}
+
+    play(story)
+
+
+def test_the_ended_ones_of_many_jobs_come_as_soon_as_there_is_one() -> None:
+    async def story(client: AsyncClient) -> None:
+        goes_on, done = await client.submit(waits), await client.submit(double, n=4)
+        reply = await client.ended([goes_on.id, done.id], wait_s=30)
+        assert [view.job_id for view in reply.jobs] == [done.id]
+        assert (await client.ended([goes_on.id])).jobs == ()
+        waiting = asyncio.create_task(client.ended([goes_on.id, "nobody"], wait_s=30))
+        await goes_on.cancel("enough")
+        assert [view.reason for view in (await waiting).jobs] == ["enough"]
+
+    play(story)
+
+
+def test_a_map_of_which_one_input_is_refused_cancels_the_others() -> None:
+    async def story(client: AsyncClient) -> None:
+        with pytest.raises(NodeRefusedError, match="of 2 was refused"):
+            await client.map(waits, [{}, {}], unique_for=3600, on_duplicate="reject")
+        assert all(row.state.terminal for row in (await client.jobs()).jobs)
 
     play(story)
 

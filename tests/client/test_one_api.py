@@ -13,10 +13,11 @@ from tenure.control.messages.operations import OPERATIONS, Operation, Role
 
 API: dict[str, tuple[str, str]] = {
     "submit": ("submit_job", "submit"),
-    "submit_many": ("submit_many", "submit"),
+    "submit_many": ("submit_each", "submit"),
     "cancel": ("cancel", "cancel"),
     "job": ("job", "ps"),
     "jobs": ("jobs", "ps"),
+    "ended": ("ended", "result"),
     "why": ("why", "why"),
     "events": ("events", "watch"),
     "result": ("result", "result"),

@@ -52,11 +52,11 @@ def served(start: Callable[[], Awaitable[tuple[str, Callable[[], Awaitable[None]
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(180)
         yield found[0]
     finally:
         over.set()
-        thread.join(60)
+        thread.join(180)
 
 
 @contextmanager

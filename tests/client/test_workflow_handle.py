@@ -44,7 +44,7 @@ def test_a_handle_submits_by_name_and_checks_before_it_sends() -> None:
                 await any_of.submit(1, 2)
             with pytest.raises(ArgumentsError, match="given twice"):
                 await any_of.submit(1, n=1)
-            with pytest.raises(UnknownWorkflowError, match="no worker has registered workflow 'duoble'"):
+            with pytest.raises(UnknownWorkflowError, match=r"'duoble' within 7 days. Did you mean 'double'\?"):
                 await client.workflow("duoble")
             with pytest.raises(UnknownWorkflowError, match=r"version '2' of workflow 'double'.*Known are: 1"):
                 await client.workflow("double", version="2")

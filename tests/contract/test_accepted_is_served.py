@@ -49,8 +49,12 @@ from tenure.randomness import fresh_random, new_id
 from tenure.work.delivery import WorkItem, WorkResult
 
 PATIENCE_S = 60.0
-UNPLAYED = ("job_id", "workflows", "timeout_seconds", "stuck_threshold", "delay", "gate_addr", "result_ttl")
-"""A job that waits for a year, or has a millisecond, would end otherwise, and so would a result that is kept for one."""
+UNPLAYED = (
+    *("job_id", "workflows", "timeout_seconds", "stuck_threshold", "delay", "gate_addr", "result_ttl"),
+    *("retry_from", "undo_of"),
+)
+"""A job that waits for a year, or has a millisecond, would end otherwise, and so would a result that is kept for one. A step to begin from and a job whose
+compensations are to be run are those of a job that ended before; without it the submission is refused."""
 
 
 @st.composite

@@ -14,7 +14,7 @@ from tenure.engines import Consumer, Engine, Exchanged, FailureCause, Message, O
 from tenure.errors import LimitError, MailboxClosedError, ReceiptHandleExpiredError, ReplyNotAvailableError
 
 LONG = 60.0
-SOON = 15.0
+SOON = 45.0
 Any_ = Consumer[Any, Any]
 
 

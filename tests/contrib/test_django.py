@@ -56,7 +56,7 @@ def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
         running = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=said, stderr=said)
         yield
         running.terminate()
-        assert running.wait(60) == 0, log.read_text()
+        assert running.wait(180) == 0, log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_project_calls_tasks_and_gets_results_errors_and_links(
 ) -> None:
     """One test, because each process of pytest that had a part of it would start a datacenter and a worker."""
     results(told)
-    assert datacenter.get(told["mail"]).wait(60) == "ada@example.org", "the example examples/real/signup_mail.py"
+    assert datacenter.get(told["mail"]).wait(180) == "ada@example.org", "the example examples/real/signup_mail.py"
     (mail,) = Path(environment["SHOP_MAILS"]).iterdir()
     assert "Hello ada!" in mail.read_text()
     transactions(told, datacenter)
@@ -94,5 +94,5 @@ def transactions(told: dict[str, Any], datacenter: Embedded) -> None:
     for kind in ("on commit", "in the transaction"):
         kept, lost = told[kind]
         assert lost == "does not exist"
-        assert datacenter.get(kept).wait(60) == "Hello kept"
-    assert datacenter.get(told["workflow"]).wait(60) == "Hello Cy"
+        assert datacenter.get(kept).wait(180) == "Hello kept"
+    assert datacenter.get(told["workflow"]).wait(180) == "Hello Cy"

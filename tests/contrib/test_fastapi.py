@@ -100,7 +100,7 @@ def test_the_code_on_the_page_runs_as_printed(datacenter: Embedded) -> None:
         compile(code.replace("127.0.0.1:8470", datacenter.addresses[0]), "frameworks.md", "exec", dont_inherit=True),
         names,
     )
-    assert datacenter.submit(count, to=1).wait(60) == 1, (
+    assert datacenter.submit(count, to=1).wait(180) == 1, (
         "until a worker has registered, nobody can know what nobody serves"
     )
     with TestClient(names["app"]) as browser:

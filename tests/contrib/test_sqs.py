@@ -119,7 +119,7 @@ def test_work_that_hangs_ends_its_process_and_the_message_comes_again(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=180,
         check=False,
     )
     assert done.returncode == -9, done.stderr

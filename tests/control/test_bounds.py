@@ -217,7 +217,7 @@ def test_a_request_that_nobody_answers_is_told_so_in_time() -> None:
         assert status(answer) == 503
         assert b"Retry-After: 1" in answer
         assert b"there was no answer within 0.4 s" in answer
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         assert server.admission.waiting.inside == 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,33 @@ def test_the_autoscaler_scales_the_workers_by_a_metric_that_exists() -> None:
         'sum(tenure_attempts_open{state="running"})': workers["slots"],
     }
     assert queried(" ".join(asked)) <= metrics()
+
+
+def test_what_sets_the_costs_of_pods_may_patch_pods_of_workers_that_bear_their_pods_names() -> None:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in manifests()}
+    [job] = [one for (kind, _), one in found.items() if kind == "CronJob"]
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert importlib.util.find_spec(container["command"][-1]) is not None
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert found["Role", pod["serviceAccountName"]]["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
+    ]
+    binding = found["RoleBinding", pod["serviceAccountName"]]
+    assert binding["subjects"][0]["name"] == binding["roleRef"]["name"] == pod["serviceAccountName"]
+    asks = {one["name"]: one.get("value", "") for one in container["env"]}["TENURE_ADDRESS"]
+    assert ("Service", asks.partition(":")[0]) in found
+    [worker] = found["Deployment", "tenure-worker"]["spec"]["template"]["spec"]["containers"]
+    assert "--name=$(POD_NAME)" in worker["args"]
+
+
+def test_the_image_copies_what_the_build_of_the_package_reads() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (DEPLOY / "container/Containerfile").read_text(), re.MULTILINE)
+    words = {word for line in copied for word in line.split()}
+    needed = {project["tool"]["hatch"]["version"]["path"], project["project"]["readme"], "LICENSE", "pyproject.toml"}
+    assert needed <= words
 
 
 def test_no_pod_runs_as_root_or_may_write_to_its_image() -> None:

@@ -237,12 +237,12 @@ def test_closing_ends_long_polls_and_refuses_later_calls(sqlite: Engine) -> None
     async def story() -> None:
         calls = ThreadCalls(sqlite)
         mailbox = sqlite.mailbox("work")
-        poll = asyncio.create_task(calls.run(mailbox.receive, 1, 60, 30))
+        poll = asyncio.create_task(calls.run(mailbox.receive, 1, 60, 90))
         await asyncio.sleep(0.1)
         begun = time.monotonic()
         await calls.close()
         assert await poll == []
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 45
         with pytest.raises(EngineClosedError):
             await calls.run(mailbox.depth)
 

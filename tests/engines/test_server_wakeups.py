@@ -144,7 +144,7 @@ def test_news_that_came_with_an_answer_are_not_left_lying(wakeups: ServerWakeups
     begun = time.monotonic()
     two = waiting(wakeups, "b")
     assert one.result() == [1]
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20
     two.polls.close()
     two.result()
 
@@ -223,8 +223,8 @@ def test_a_wait_ends_when_something_is_due(wakeups: ServerWakeups) -> None:
         return LookResult([7]) if looks > 2 else LookResult([], due_in=0.05)
 
     begun = time.monotonic()
-    assert polls.poll(10, look) == [7]
-    assert 0.04 < time.monotonic() - begun < 5
+    assert polls.poll(60, look) == [7]
+    assert 0.04 < time.monotonic() - begun < 30
 
 
 def test_closing_the_wakeups_lets_nobody_wait_for_a_subscription(wakeups: ServerWakeups) -> None:
@@ -243,5 +243,5 @@ def test_a_poll_that_waits_for_a_silent_server_to_subscribe_ends_at_once_when_it
         begun = time.monotonic()
         end(waiter.polls)
         assert waiter.result() == []
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20
     script.silent = False

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.grammar import Grammar
 
-ANSWER_S = 20.0
+ANSWER_S = 120.0
 """A request that is held longer than this is not answered: no request of the fuzzer asks to be held for so long."""
 Sent = tuple[str, bytes]
 """The name of an operation, and the body."""

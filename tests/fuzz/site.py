@@ -12,7 +12,7 @@ from tenure.client.client import Client
 from tenure.control.messages.gates import AskGate
 from tenure.control.messages.nodes import ListNodes, NodeList
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, Node, wait_until
 
 APP = Path(__file__).parent / "app.py"
 HONEST_QUEUE = "honest"
@@ -36,7 +36,7 @@ class Honest:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
 
     def _go_on(self) -> None:
         while not self._stop.wait(0.3):
@@ -57,7 +57,7 @@ class Honest:
         self._client = client or self._client
         assert not self.errors, self.errors[:3]
         for number, job_id in enumerate(self.submitted):
-            view = self._client.job(job_id, wait_s=20.0)
+            view = self._client.wait(job_id, PATIENCE_S)
             assert view.state is JobState.COMPLETED, f"{job_id} is {view.state}: {view.reason}\n{said}"
             assert view.workflows[0].result == 2 * number
 
@@ -71,7 +71,7 @@ class FuzzedSite(Datacenter):
 
     def start_nodes(self, number: int) -> None:
         # A long term: on a busy machine the leader must not lose it because it is fuzzed.
-        self.node = self.manager(f"m-{number}", "--term", "6")
+        self.node = self.manager(f"m-{number}", "--term", "15")
         self.runner = self.fuzzed_worker()
         self.until_led()
         wait_until(self._has_a_worker, why=self.said)

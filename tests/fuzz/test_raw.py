@@ -53,7 +53,7 @@ def bad_head(random: Random) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 if not SOAK else 3_600)
+@pytest.mark.timeout(900 if not SOAK else 3_600)
 def test_bytes_that_are_no_request_harm_nobody(site: FuzzedSite) -> None:
     random = Random(SEED)
     host, _, port = site.addresses["m-1"].rpartition(":")
@@ -118,7 +118,7 @@ def put_garbage(engine: AnyEngine, name: str, make: Callable[[Grammar], Any], gr
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 if not SOAK else 7_200)
+@pytest.mark.timeout(900 if not SOAK else 7_200)
 def test_garbage_in_mailboxes_and_stores_harms_nobody(site: FuzzedSite) -> None:
     grammar = Grammar(Random(SEED))
     for number in range(10):
@@ -153,7 +153,7 @@ def random_bytes(random: Random) -> bytes:
 
 def scar_bodies(site: FuzzedSite, random: Random) -> None:
     """Bytes in bodies that wait which are no JSON. Through no contract: as a damaged disk. Those of honest jobs are spared: a damaged one fails."""
-    with closing(sqlite3.connect(site.folder / "t.db", timeout=30, isolation_level=None)) as database:
+    with closing(sqlite3.connect(site.folder / "t.db", timeout=120, isolation_level=None)) as database:
         garbage = "instr(body, CAST('honest-' AS BLOB)) = 0"
         rows = database.execute(f"SELECT id FROM message WHERE {garbage} ORDER BY id DESC LIMIT 30").fetchall()
         for (row,) in rows:
@@ -162,6 +162,6 @@ def scar_bodies(site: FuzzedSite, random: Random) -> None:
 
 def ask(site: FuzzedSite, name: str, tree: Any) -> int:
     host, _, port = next(iter(site.addresses.values())).rpartition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=120)) as connection:
         connection.request("POST", f"/v1/{name}", json.dumps(tree), {"Content-Type": "application/json"})
         return connection.getresponse().status

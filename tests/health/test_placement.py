@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.changed import changed
 
 from tenure.errors import LimitError
 from tenure.health.placement import CandidateDatacenter, DatacenterHealth, PlacementConfig, SteadyHealth, choose
@@ -45,9 +46,9 @@ def test_the_last_choice_is_kept_until_another_is_clearly_better() -> None:
     near, far = CandidateDatacenter("near", HEALTHY, 10, 0.100), CandidateDatacenter("far", HEALTHY, 11, 0.100)
     assert choose([near, far]).chosen == ("far",)
     assert choose([near, far], previous=["near"]).chosen == ("near",)
-    assert choose([near, far._replace(capacity=13)], previous=["near"]).chosen == ("far",)
+    assert choose([near, changed(far, capacity=13)], previous=["near"]).chosen == ("far",)
     # Loyalty is never worth a class.
-    assert choose([near._replace(health=BUSY), far], previous=["near"]).chosen == ("far",)
+    assert choose([changed(near, health=BUSY), far], previous=["near"]).chosen == ("far",)
 
 
 def test_asking_for_no_place_is_an_error() -> None:

@@ -12,9 +12,10 @@ from tests.jobs.desk import Desk, spec
 from tenure.backoff import Retry
 from tenure.jobs.answer import CAUSE_ANSWERS, quoted
 from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines, evidence_of, first_stack
-from tenure.jobs.event_text import CAUSES
+from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.states import AttemptCause
-from tenure.jobs.why import Why, attempts_to_look_at, why
+from tenure.jobs.why import attempts_to_look_at, why
+from tenure.jobs.why_answer import Why
 from tenure.work.delivery import Cause
 
 ONCE = spec("w", retry=Retry(max_attempts=1))
@@ -39,6 +40,13 @@ def test_every_cause_of_a_worker_has_words_and_an_answer() -> None:
 @pytest.mark.parametrize(
     ("cause", "word", "error", "who", "what"),
     [
+        (
+            AttemptCause.ERROR,
+            "exception",
+            "MemoryError: ",
+            "It ran out of the memory that it may have",
+            "--memory-limit",
+        ),
         (AttemptCause.ERROR, "exception", "KeyError: 'x'", "Your code raised KeyError: 'x'", "tenure retry j"),
         (AttemptCause.ERROR, "timeout", "ran for 61 s, past its timeout", "Its own timeout", "timeout="),
         (AttemptCause.CRASH, "memory", "killed by the kernel for memory", "The kernel killed it for memory", "memory"),
@@ -62,7 +70,7 @@ def test_each_end_says_who_and_what_next(cause: AttemptCause, word: str, error: 
     assert what in told.next_step
     assert "attempt 1 of 1, on w1" in told.answer
     assert "raised an error" not in str(told) or word == "exception"
-    assert str(told).split("\n")[1] == f"{told.answer}."
+    assert str(told).split("\n")[:2] == [f"{told.answer}.", f"Next: {told.next_step}."]
 
 
 def test_the_place_in_the_users_code_is_in_the_answer() -> None:

@@ -112,7 +112,7 @@ def test_a_failed_attempt_rests_longer_each_time_and_then_fails_the_job() -> Non
     desk.run(attempt=3)
     desk.fail(attempt=3, error="ValueError: no")
     info = desk.book.job("j")
-    assert (info.state, info.reason) == ("failed", "workflow 'w' failed for good at attempt 3: error")
+    assert (info.state, info.reason) == ("failed", "workflow 'w' failed for good at attempt 3: it raised an error")
 
 
 def test_jitter_is_within_its_share_and_the_same_on_every_replay() -> None:

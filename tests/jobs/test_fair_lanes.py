@@ -117,6 +117,38 @@ def test_no_more_of_a_key_are_under_way_than_may_be_also_under_the_next_leader()
     assert len(send(desk, slots=10)) == 5
 
 
+def test_priorities_of_one_queue_share_the_limit_of_a_key() -> None:
+    desk = Desk()
+    desk.do(SetQueue(queue="q", concurrency_key="args.tenant", max_per_key=2))
+    for number in range(12):
+        one = spec("w", arguments={"tenant": "a"})
+        desk.do(SubmitJob(submission=submission(f"a{number}", one, queue="q", priority=number % 3)))
+    assert send(desk, slots=10) == ["a", "a"]
+    finish(desk)
+    assert send(desk, slots=10) == ["a"]
+
+
+def test_work_that_could_not_be_sent_leaves_its_room_to_the_same_key_of_another_priority() -> None:
+    desk = Desk()
+    desk.do(SetQueue(queue="q", concurrency_key="args.tenant", max_per_key=1))
+    for number in range(2):
+        one = spec("w", arguments={"tenant": "a"})
+        desk.do(SubmitJob(submission=submission(f"a{number}", one, queue="q", priority=number)))
+    assert [order.job_id for order in to_dispatch(desk.book, desk.at)] == ["a1"]
+    desk.do(CancelJob(job_id="a1"))  # before it was recorded as sent: no attempt of the key ends
+    assert [order.job_id for order in to_dispatch(desk.book, desk.at)] == ["a0"]
+
+
+def test_each_job_of_a_key_is_held_to_its_own_limit() -> None:
+    desk = Desk()
+    desk.do(SetQueue(queue="q", concurrency_key="args.tenant"))
+    put(desk, "a", 1)
+    put(desk, "a", 4, concurrency=KeyLimit(key="args.tenant", most=2))
+    assert send(desk, slots=10) == ["a", "a"]  # the first has no limit, and the one behind it makes two
+    finish(desk)
+    assert send(desk, slots=10) == ["a"]
+
+
 def test_a_key_is_read_anew_when_the_queue_changes() -> None:
     desk = Desk()
     put(desk, "a", 30)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from tests.changed import changed
+
 from tenure.backoff import Retry
 from tenure.health.outage import Met, OutageSettings
 from tenure.jobs import JobBook, decide
@@ -133,13 +135,13 @@ def test_an_outage_is_probed_then_released_and_then_over() -> None:
     assert isinstance(step, MoveOutage)
     assert step.phase is OutagePhase.PROBING
     record.phase, record.changed_at = OutagePhase.PROBING, 10.0
-    assert next_step("s3", record, seen._replace(met=met(1, 5)), 20.0, SETTINGS) is None
-    step = next_step("s3", record, seen._replace(met=met(2, 5)), 20.0, SETTINGS)
+    assert next_step("s3", record, changed(seen, met=met(1, 5)), 20.0, SETTINGS) is None
+    step = next_step("s3", record, changed(seen, met=met(2, 5)), 20.0, SETTINGS)
     assert isinstance(step, MoveOutage)
     assert (step.phase, step.workers) == (OutagePhase.RELEASING, ("a", "b"))
     record.phase, record.changed_at = OutagePhase.RELEASING, 20.0
     assert next_step("s3", record, seen, 25.0, SETTINGS) is None
-    assert isinstance(next_step("s3", record, seen._replace(held=0), 25.0, SETTINGS), EndOutage)
+    assert isinstance(next_step("s3", record, changed(seen, held=0), 25.0, SETTINGS), EndOutage)
 
 
 def test_a_release_that_fails_again_is_held_again() -> None:

@@ -27,10 +27,18 @@ class Store:
         cut = cut_pages(book, seq, epoch)
         self.blobs |= cut.blobs
         assert book.pages is not None
-        book.pages.refs = cut.refs
+        book.pages.in_force(cut.refs)
         self.blobs = {key: self.blobs[key] for key in keys_of(cut.refs)}
         self.cut = cut
         return cut
+
+    def write_ahead(self, book: JobBook, seq: int) -> None:
+        """Writes every other page that changed, as a saving does that is not cut yet."""
+        pages = book.pages
+        assert pages is not None
+        packed = pages.pack(book, pages.changed()[::2], seq, 1)
+        self.blobs |= packed.blobs
+        pages.wrote(packed)
 
     def load(self, settings: JobSettings | None = None) -> JobBook:
         assert self.cut is not None
@@ -49,8 +57,17 @@ def fold(book: JobBook, tail: list[tuple[int, bytes]]) -> JobBook:
     return book
 
 
+def pack(book: JobBook) -> None:
+    """Packs every job that may be packed."""
+    assert book.pages is not None
+    for number in list(book.pages.sections["jobs"].members):
+        book.jobs.pack(number)
+
+
 def same(book: JobBook, other: JobBook) -> None:
     assert book.snapshot() == other.snapshot()
+    assert book.jobs.by_state() == other.jobs.by_state()
+    assert book.attended == other.attended
     assert book.keys == other.keys
     assert book.size.history == other.size.history
     assert book.size.shares == other.size.shares
@@ -66,11 +83,18 @@ def same(book: JobBook, other: JobBook) -> None:
 @given(
     st.lists(st.tuples(commands, st.integers(0, 900)), max_size=60),
     st.sets(st.integers(1, 120), max_size=12),
+    st.sets(st.integers(1, 120), max_size=12),
+    st.sets(st.integers(1, 120), max_size=30),
     st.integers(0, 30),
     st.sampled_from((0, 3, 200)),
 )
 def test_pages_and_tail_are_the_whole_fold_after_every_prefix(
-    steps: list[tuple[Command, int]], cuts: set[int], raised_after: int, history_limit: int
+    steps: list[tuple[Command, int]],
+    cuts: set[int],
+    aheads: set[int],
+    packings: set[int],
+    raised_after: int,
+    history_limit: int,
 ) -> None:
     settings = JobSettings(history_limit=history_limit, archive_after=0, state_budget=262_144)
     desk = Desk(settings=settings)
@@ -79,12 +103,19 @@ def test_pages_and_tail_are_the_whole_fold_after_every_prefix(
     follow(desk, steps[raised_after:])
     events = list(enumerate(desk.journal, 1))
     first = next(seq for seq, event in events if b"FormatRaised" in event)
-    whole, store, saved = JobBook(settings), Store(), 0
+    whole, packed, store, saved = JobBook(settings), JobBook(settings), Store(), 0
     for seq, event in events:
         fold(whole, [(seq, event)])
+        fold(packed, [(seq, event)])
+        if seq >= first:
+            if seq in packings:
+                pack(packed)
+            same(packed, whole)
         if seq == first or (seq > first and seq in cuts):
-            store.save(whole, seq)
+            store.save(packed, seq)
             saved = seq
+        elif saved and seq in aheads:
+            store.write_ahead(packed, seq)
         if saved:
             same(fold(store.load(settings), events[saved:seq]), whole)
 

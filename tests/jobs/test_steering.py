@@ -168,6 +168,18 @@ class TestMove:
         desk.fail(worker="w1", error="exception: ValueError")
         assert desk.book.job("j").workflows["w"].spent == 1
 
+    def test_an_attempt_that_makes_way_for_urgent_work_may_come_back_to_its_worker(self) -> None:
+        desk = running()
+        desk.do(MoveJob(**BY, reason="'u' of job 'now' has waited", for_work="now/u"))
+        words = "ada gives its slot to urgent work: 'u' of job 'now' has waited"
+        assert standing(desk.book, "j", "w", 1, 1, "w1").reason == words
+        made_way(desk, mark=7)
+        (order,) = to_dispatch(desk.book, desk.at, workers=("w1", "w2"))
+        assert (order.attempt, order.tries, order.excluded) == (2, 2, ())
+        story = str(why(desk.book, "j"))
+        assert "ada preempts 'w', attempt 1, away from w1" in story
+        assert "urgent work got its slot. It is not charged; attempt 2 goes on from its last checkpoint" in story
+
     def test_what_does_not_run_cannot_move(self) -> None:
         desk = Desk()
         desk.submit("j")

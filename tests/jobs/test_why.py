@@ -15,7 +15,6 @@ from tenure.errors import EngineCorruptError
 from tenure.jobs import JobBook, JobSettings, Rule
 from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.endings import CancelJob, ConfirmCleaned
-from tenure.jobs.event_text import seconds
 from tenure.jobs.extensions import DenyExtension, ExtendJob
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_exchange import ObeyGlobalTimeout
@@ -23,8 +22,10 @@ from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.gate_outbox import owed
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
 from tenure.jobs.rule_text import RULES
+from tenure.jobs.span_text import seconds
 from tenure.jobs.states import AttemptCause
-from tenure.jobs.why import Why, archive_record, read_record, utc, why, why_everywhere
+from tenure.jobs.why import archive_record, read_record, why, why_everywhere
+from tenure.jobs.why_answer import Why, utc
 from tenure.jobs.workers import EvictWorker, JudgeWorker
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -34,6 +34,8 @@ LATER: dict[str, list[str]] = {
         '{"type":"JobRetimed","at":2e9,"job_id":"late-1","timeout_seconds":60.0,"steered":3}',
         '{"type":"MoveAsked","at":2e9,"job_id":"late-1","workflow":"late","attempt":1,"worker":"w-9"}',
         '{"type":"OrderSeen","at":2e9,"job_id":"late-1","steered":4}',
+        '{"type":"UndoStarted","at":2e9,"job_id":"late-1","undo_id":"late-1~undo","workflows":["late"]}',
+        '{"type":"UndoEnded","at":2e9,"job_id":"late-1","undo_id":"late-1~undo","state":"failed","failed":1}',
         '{"type":"FormatRaised","at":2e9,"by":"leader","format":2}',
     ],
     "gate": [

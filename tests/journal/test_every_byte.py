@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
+from tests.changed import changed
 from tests.journal.journals import NAMES, copied, one_of_each_kind, state_of
 
 from tenure.cli.journal import KINDS
@@ -128,7 +129,7 @@ def test_every_byte_of_a_snapshot(bench: Bench) -> None:
     step = 1 if len(snapshot.state) < 2_000 else 41  # a correction is found in one pass, and each is one
     for place, data in flips(snapshot.state):
         if place < 40 or place % step == 0:
-            damaged = snapshot._replace(state=data)
+            damaged = changed(snapshot, state=data)
             assert opened(damaged).damage, place
             found = salvage_state(damaged, kind.restorable)
             assert found is not None, place

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.changed import changed
 from tests.journal.journals import NAMES, append, copied, state_of
 
 from tenure.cli.journal import KINDS
@@ -36,7 +37,7 @@ class Book:
 
     def change(self, seq: int, **changes: object) -> Entry:
         place = seq - self.log.first
-        self.log.entries[place] = self.log.entries[place]._replace(**changes)
+        self.log.entries[place] = changed(self.log.entries[place], **changes)
         found: Entry = self.log.entries[place]
         return found
 

@@ -24,9 +24,7 @@ from tenure.control.tokens import TokenBook
 
 STEERING = "pause_job resume_job retime_job move_job signal_job"
 JOB = f"job cancel why result retry logs evidence output {STEERING}"
-READS_JOBS = (
-    "job jobs why schedules events result logs evidence output queues overview nodes leader gate workflows thresholds"
-)
+READS_JOBS = "job jobs ended why schedules events result logs evidence output queues overview nodes leader gate workflows thresholds"
 MAY = {
     "reader": set(READS_JOBS.split()),
     "client": {
@@ -58,7 +56,7 @@ WITHIN = {
     **dict.fromkeys(["submit", "submit_many"], "submission"),
     **dict.fromkeys(["set_schedule", "drop_schedule", "trigger_schedule"], "schedule"),
     **dict.fromkeys(["pause", "resume", "set_queue"], "queue"),
-    **dict.fromkeys(["jobs", "events", "schedules"], "cut"),
+    **dict.fromkeys(["jobs", "ended", "events", "schedules"], "cut"),
     "queues": "queues",
     "leader": "open",
 }
@@ -156,6 +154,7 @@ def bodies(whose: str, placed: dict[str, str]) -> dict[str, dict[str, Any]]:
         "extend": {"request": asked},
         "tell_datacenter": {"datacenter": "a"},
         "tell_gate": {"datacenter": "a", "manager": "m", "words": []},
+        "ended": {"job_ids": [f"{whose}-1"], **placed},
         "forward": {"name": "jobs", "body": {"type": "jobs", **placed}},
         **{name: {} for name in ("leader", "datacenter", "gate")},
     }

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.changed import changed
 from tests.nodes.cast import Cast
 
 from tenure.cli.leaders import manager as manager_command
@@ -111,7 +112,7 @@ def test_a_worker_tells_what_it_completed_and_what_could_be_expected_of_it() -> 
     cast.begin(silent_s=1.0)
     cast.begin(silent_s=1.0)
     for second in range(180):
-        view = cast.view()._replace(completed=second // 10)  # two at work, and one completed each 10 s
+        view = changed(cast.view(), completed=second // 10)  # two at work, and one completed each 10 s
         pool.tell_slots(view, OverloadState.HEALTHY, cast.incarnation)
         clock.advance(1)
     assert node.health is not None

@@ -90,7 +90,7 @@ def test_pages_show_every_job_that_stays_exactly_once_whatever_comes_and_goes(
             add(book, f"new-{len(book.jobs)}-{page}", 3.0 + page)
         for number in list(archived)[page : page + 1]:
             if number < len(names):
-                book.state.jobs.pop(names[number], None)
+                book.jobs.pop(names[number], None)
                 gone.add(names[number])
         page += 1
     assert len(seen) == len(set(seen))

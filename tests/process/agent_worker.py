@@ -66,5 +66,6 @@ if __name__ == "__main__":
         requests = engine.mailbox("requests", MainLoopRequest[Ask], MainLoopResult[str])
         adapter = ScriptedAdapter([model] * 50, loop=InnerLoopConfig(model_silence_s=1))
         agent = Agent(adapter=adapter, requests=requests)
-        agent.run(max_iterations=1, visibility_timeout=3, wait_time_seconds=60)
+        lease_s = 5 if MODE == "hang" else 120  # only the one that hangs is to lose its lease
+        agent.run(max_iterations=1, visibility_timeout=lease_s, wait_time_seconds=60)
         print(os.getpid(), agent.endings)

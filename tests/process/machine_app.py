@@ -24,7 +24,7 @@ def hangs_once(ctx: Any) -> str:
 
 if __name__ == "__main__":
     with embedded(sys.argv[1], [forgets_a_process, hangs_once], slots=1, mode="processes", grace_s=0.5) as datacenter:
-        forgotten = datacenter.submit(forgets_a_process).wait(60)
+        forgotten = datacenter.submit(forgets_a_process).wait(180)
         print("left", machine.here.exists(forgotten))
-        print(datacenter.submit(hangs_once).wait(90))
+        print(datacenter.submit(hangs_once).wait(180))
         print(machine.here.name)

@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from os import _exit
 from typing import Any
 
 from tenure.clock import SystemClock
@@ -118,7 +119,7 @@ def fork_while_waiting(url: str, count: str) -> None:
         waited = mailbox.receive(1, 60, 5)
         tell(child_received=len(waited), child_column=engine.wakeups.column)
         engine.close()
-        os._exit(0)
+        _exit(0)
     engine.close()
     print("closed", flush=True)
     _, status = os.waitpid(child, 0)
@@ -134,9 +135,9 @@ def fork_unseen(url: str) -> None:
     if child == 0:
         try:
             mailbox.send("child")
-            os._exit(1)
+            _exit(1)
         except EngineError as error:
-            os._exit(42 if "forked" in str(error) else 2)
+            _exit(42 if "forked" in str(error) else 2)
     _, status = os.waitpid(child, 0)
     mailbox.send("parent again")
     tell(status=os.waitstatus_to_exitcode(status), count=mailbox.approximate_count())

@@ -35,3 +35,20 @@ async def is_killed_async(ctx: Any, path: str) -> list[int]:
         os.kill(os.getpid(), signal.SIGKILL)
     done.append(await ctx.step("two", write_line, path, "twice"))
     return done
+
+
+def undo_or_die(path: str, line: str) -> None:
+    """Kills its slot the first time, after it has written the line."""
+    died = Path(path).with_suffix(".died")
+    write_line.function(path, line)
+    if not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow(retry=Retry(max_attempts=1))
+def is_undone(ctx: Any, path: str) -> None:
+    ctx.compensate(write_line, path, "first")
+    ctx.compensate(undo_or_die, path, "second")
+    ctx.compensate(write_line, path, "third")
+    os.kill(os.getpid(), signal.SIGKILL)

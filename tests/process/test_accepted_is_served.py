@@ -29,8 +29,8 @@ __all__ = ["_source_tree"]
 
 APP = Path(__file__).parent / "honest_app.py"
 PATIENT = ("--term", "10")
-"""For a manager with a large state on a busy machine: it loses no term while it saves or reads 48 MiB."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+"""On a busy machine a manager does not lose its term by itself: a lost one is what these tests look for."""
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class PoisonedSite(Datacenter):
@@ -42,7 +42,7 @@ class PoisonedSite(Datacenter):
 
     def begin(self, *manager_options: str, worker_options: tuple[str, ...] = ("--slots", "2")) -> None:
         PoisonedSite.starts += 1
-        self.node = self.manager(f"m-{PoisonedSite.starts}", *manager_options)
+        self.node = self.manager(f"m-{PoisonedSite.starts}", *PATIENT, *manager_options)
         self.runner = self.poison_worker(*worker_options)
         self.until_led()
         self.epoch = self.client.leader().epoch
@@ -56,7 +56,7 @@ class PoisonedSite(Datacenter):
     def post(self, name: str, body: Any) -> tuple[int, dict[str, Any]]:
         """The status and the answer to a request that no client of ours would send."""
         host, _, port = next(reversed(self.addresses.values())).rpartition(":")
-        with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
+        with closing(http.client.HTTPConnection(host, int(port), timeout=180)) as connection:
             connection.request("POST", f"/v1/{name}", json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
@@ -78,7 +78,7 @@ class PoisonedSite(Datacenter):
             self.client.submit_job(JobSubmission(job_id=job_id, workflows=(spec,)))
             ids.append((job_id, PoisonedSite.honest))
         for job_id, number in ids:
-            view = self.client.wait(job_id, 90)
+            view = self.client.wait(job_id, 180)
             assert view.state is JobState.COMPLETED, f"{job_id} is {view.state}: {view.reason}"
             assert view.workflows[0].result == 2 * number
         leader = self.client.leader()
@@ -159,15 +159,15 @@ def submit_large(place: PoisonedSite, count: int) -> list[dict[str, Any]]:
 
 def test_a_state_over_64_mib_by_280_submissions_with_120_kb_of_arguments_each(place: PoisonedSite) -> None:
     """It took the state to 67 MB, and every manager after it ended at its first snapshot. In pages it is saved and read like any other."""
-    place.begin(*PATIENT)
+    place.begin()
     assert submit_large(place, 280) == []
     place.check_serves()
-    place.restart(*PATIENT)
+    place.restart()
     place.check_serves()
 
 
 def test_a_state_at_its_budget_refuses_more_and_ends_make_room(place: PoisonedSite) -> None:
-    options = (*PATIENT, "--state-budget", "16")
+    options = ("--state-budget", "16")
     place.begin(*options)
     refused = submit_large(place, 100)
     assert refused, "the budget was never reached"
@@ -184,7 +184,7 @@ def test_a_state_at_its_budget_refuses_more_and_ends_make_room(place: PoisonedSi
 
 
 def test_a_state_over_64_mib_by_200_cancels_of_unknown_and_very_long_ids(place: PoisonedSite) -> None:
-    place.begin(*PATIENT, "--state-budget", "4")
+    place.begin("--state-budget", "4")
     statuses = [place.post("cancel", {"job_id": f"{number}-" + "x" * 400_000})[0] for number in range(50)]
     assert set(statuses) <= {200, 400, 413, 429}
     # Short ones, which are legitimate, have a share of the state that leaves jobs their room.
@@ -196,7 +196,7 @@ def test_a_state_over_64_mib_by_200_cancels_of_unknown_and_very_long_ids(place: 
     else:
         raise AssertionError("tombstones without end were accepted")
     place.check_serves()
-    place.restart(*PATIENT, "--state-budget", "4")
+    place.restart("--state-budget", "4")
     place.check_serves()
 
 

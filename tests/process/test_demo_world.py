@@ -14,7 +14,7 @@ def test_a_cut_link_a_dead_gate_and_a_global_timeout_end_every_job_as_it_should(
         [sys.executable, "-m", "examples.demo", "world"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         stdin=subprocess.DEVNULL,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -15,7 +15,7 @@ SOURCE_TREE = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[
 @pytest.mark.slow
 def test_every_job_of_the_datacenter_ends_as_it_should() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "examples.demo"], capture_output=True, text=True, timeout=250, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "examples.demo"], capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
@@ -26,7 +26,7 @@ def test_every_job_of_the_datacenter_ends_as_it_should() -> None:
 
 def test_an_unknown_story_is_refused_with_those_that_there_are() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "examples.demo", "fairy-tale"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "examples.demo", "fairy-tale"], capture_output=True, text=True, timeout=180
     )
     assert ended.returncode == 2
     assert "datacenter, world" in ended.stderr
@@ -35,7 +35,7 @@ def test_an_unknown_story_is_refused_with_those_that_there_are() -> None:
 def test_the_demo_of_the_installed_package_survives_its_crash_and_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tenure", "demo"]
     ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=250, stdin=subprocess.DEVNULL, env=SOURCE_TREE
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, env=SOURCE_TREE
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""

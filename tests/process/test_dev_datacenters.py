@@ -55,7 +55,7 @@ def test_three_datacenters_serve_reload_and_end_with_one_command(folder: Path, d
         return (folder / "dev.log").read_text()
 
     def until(true: Callable[[], object]) -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 180
         while not true():
             assert dev.poll() is None
             assert time.monotonic() < end
@@ -66,28 +66,32 @@ def test_three_datacenters_serve_reload_and_end_with_one_command(folder: Path, d
     assert address is not None
     assert "tenure run greet name=... --datacenter dc-1 --datacenter dc-2 --datacenter dc-3" in said()
     everywhere = ("dc-1", "dc-2", "dc-3")
-    with Client([address[1]], patience_s=60) as client:
+    with Client([address[1]], patience_s=180) as client:
         job = client.submit("greet", {"name": "world"}, target_datacenters=everywhere)
-        assert set(job.wait(timeout=90).values()) == {"hello world"}
+        assert set(job.wait(timeout=180).values()) == {"hello world"}
         assert {place.name: place.state for place in client.job(job.id).datacenters} == dict.fromkeys(
             everywhere, JobState.COMPLETED
         )
         (folder / "app.py").write_text(APP.replace("hello", "good morning"))
         until(lambda: "the new code serves" in said())
         again = client.submit("greet", {"name": "world"}, target_datacenters=everywhere)
-        assert set(again.wait(timeout=90).values()) == {"good morning world"}
+        assert set(again.wait(timeout=180).values()) == {"good morning world"}
 
     # What happened is told under the name of where it happened, and routine is not.
-    told = [re.sub(r"^\S+\s+", "", line) for line in said().splitlines()]
+    def told(place: str, *words: str) -> bool:
+        """Returns True when a line of this place has these words. A job's end is told a moment after its client hears of it."""
+        lines = (re.sub(r"^\S+\s+", "", line) for line in said().splitlines())
+        return any(line.startswith(f"{place} ") and all(word in line for word in words) for line in lines)
+
     for name in everywhere:
-        assert any(line.startswith(f"{name} ") and job.id in line and "completed" in line for line in told)
-    assert any(line.startswith("gate ") and "the job has ended everywhere: completed" in line for line in told)
+        until(lambda name=name: told(name, job.id, "completed"))
+    until(lambda: told("gate", "the job has ended everywhere: completed"))
     assert "audit" not in said()
 
     below = psutil.Process(dev.pid).children(recursive=True)
     assert len(below) >= 3 * 2 + 1  # a manager and a worker each, and the gate
     dev.send_signal(signal.SIGINT)
-    assert dev.wait(60) == 0
-    _, alive = psutil.wait_procs(below, timeout=60)
+    assert dev.wait(180) == 0
+    _, alive = psutil.wait_procs(below, timeout=180)
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
     assert "Traceback" not in said()

@@ -27,13 +27,13 @@ def test_a_slot_process_says_that_a_retry_is_useless_also_by_a_class_that_nobody
     for what, said in (("permanent", "it raised Permanent"), ("local", "give_up_on of the workflow names LocalError")):
         job = datacenter.submit(app.says, what=what)
         with pytest.raises(JobFailed, match="attempt 1 of 3"):
-            job.wait(timeout=60)
+            job.wait(timeout=180)
         assert said in job.why()
 
 
 def test_a_slot_process_asks_for_a_rest(datacenter: Embedded) -> None:
     begun = time.monotonic()
-    assert datacenter.submit(app.says, what="busy").wait(timeout=60) == 2
+    assert datacenter.submit(app.says, what="busy").wait(timeout=180) == 2
     assert time.monotonic() - begun >= 1.5
 
 
@@ -55,10 +55,10 @@ def test_a_result_flows_to_the_next_workflow_and_a_retry_begins_where_the_job_br
     broken.touch()
     job = datacenter.get(datacenter.submit_job(flow(f"flow-{rows}", rows, broken)).job_id)
     with pytest.raises(JobFailed, match="raised ValueError: broken"):
-        job.wait(timeout=60)
+        job.wait(timeout=180)
     broken.unlink()
     again = job.retry()
-    assert again.wait(timeout=60) == {"rows": list(range(rows)), "report": sum(range(rows))}
+    assert again.wait(timeout=180) == {"rows": list(range(rows)), "report": sum(range(rows))}
     fetched = next(one for one in again.status().workflows if one.name == "rows")
     assert (fetched.taken_from, fetched.worker) == (job.id, "")
     assert f"rows not run again: the results are those of {job.id}" in again.why()
@@ -71,7 +71,7 @@ def test_a_result_far_beyond_the_message_limit_is_returned_and_handed_on_and_one
     more = [WorkflowSpec(name=f"large{n}", function="large", arguments={"size": 5 << 20}) for n in range(2)]
     specs = (six, *more, WorkflowSpec(name="measure", after=("large",)))
     done = datacenter.get(datacenter.submit_job(JobSubmission(job_id="large", workflows=specs)).job_id)
-    found = done.wait(timeout=60)
+    found = done.wait(timeout=180)
     assert {name: one if name == "measure" else len(one) for name, one in found.items()} == {
         "large": 6 << 20,
         "large0": 5 << 20,
@@ -79,4 +79,4 @@ def test_a_result_far_beyond_the_message_limit_is_returned_and_handed_on_and_one
         "measure": 6 << 20,
     }
     with pytest.raises(JobFailed, match="result of large is 8,388,610 bytes, and must be at most 7,340,032 bytes"):
-        datacenter.submit(app.large, size=8 << 20).wait(timeout=60)
+        datacenter.submit(app.large, size=8 << 20).wait(timeout=180)

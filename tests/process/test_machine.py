@@ -23,7 +23,7 @@ def run(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=500,
         check=False,
         preexec_fn=before,
     )

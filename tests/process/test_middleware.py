@@ -17,7 +17,7 @@ def test_a_slot_makes_its_resource_once_and_cleans_it_up_when_it_drains(
     from tests.process.middleware_app import predict
 
     with embedded(tmp_path / "dc", [predict], slots=1, mode="processes") as datacenter:
-        said = {datacenter.submit(predict, value=1).wait(60), datacenter.submit(predict, value=1).wait(60)}
+        said = {datacenter.submit(predict, value=1).wait(180), datacenter.submit(predict, value=1).wait(180)}
         assert len(said) == 1, "both ran in one process, with one model"
         assert notes.read_text() == "made\n"
     assert notes.read_text() == "made\ncleaned up\nslot ended\n"

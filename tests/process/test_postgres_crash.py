@@ -174,7 +174,7 @@ def run(engines: list[Engine], break_things: Callable[[Random], None]) -> Histor
         faults += 1
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
         assert not thread.is_alive()
     assert failed == []
     return history

@@ -22,12 +22,12 @@ def test_more_clients_than_handles_do_not_hold_up_the_probes() -> None:
     ) as process:
         assert process.stdout is not None
         address = ("127.0.0.1", int(process.stdout.readline()))
-        idle = [socket.create_connection(address, timeout=60) for _ in range(200)]
+        idle = [socket.create_connection(address, timeout=180) for _ in range(200)]
         for path in ("live", "ready"):
-            with socket.create_connection(address, timeout=60) as client:
+            with socket.create_connection(address, timeout=180) as client:
                 client.sendall(f"GET /health/{path} HTTP/1.1\r\n\r\n".encode())
                 assert client.recv(100).startswith(b"HTTP/1.1 200 ")
         for client in idle:
             client.close()
-        process.communicate("", timeout=60)
+        process.communicate("", timeout=180)
         assert process.returncode == 0

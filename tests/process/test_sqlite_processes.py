@@ -48,7 +48,7 @@ class Child:
     def line(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"it said nothing and ended with {self.process.wait(60)}"
+        assert line, f"it said nothing and ended with {self.process.wait(180)}"
         return line
 
     def tells(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Child:
         self.end()
 
     def end(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(180)
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
@@ -252,7 +252,7 @@ def test_producers_and_consumers_killed_at_random_points_lose_nothing(url: str, 
         return Child("consume", url, ledger)
 
     producers, consumers = [producer() for _ in range(2)], [consumer() for _ in range(3)]
-    kills, most = 0, time.monotonic() + 120
+    kills, most = 0, time.monotonic() + 180
     # On a slow machine for as long as it takes until there is something to lose.
     while kills < 14 or (ledger.read_text().count(" sent ") < 150 and time.monotonic() < most):
         kills += 1
@@ -281,7 +281,7 @@ def drain(url: str) -> None:
     """Until the consumers have taken everything."""
     with open_sqlite(url, SystemClock()) as engine:
         mailbox = engine.mailbox("work")
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while mailbox.approximate_count():
             assert time.monotonic() < end, mailbox.depth()
             time.sleep(0.05)

@@ -85,7 +85,7 @@ def test_the_first_process_of_a_container_is_ended_although_the_kernel_protects_
     if shutil.which("unshare") is None or subprocess.run([*as_first, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine does not let us make a process namespace (unshare)")
     code = PREAMBLE + "assert os.getpid() == 1\nrun(lambda message, heartbeat: time.sleep(60))\n"
-    ended = subprocess.run([*as_first, sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([*as_first, sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert ended.returncode == 128 + signal.SIGKILL
     assert "reviews stalled" in ended.stderr
 
@@ -110,4 +110,4 @@ def test_evidence_that_cannot_be_written_does_not_save_a_stuck_process() -> None
         """
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
-        assert process.wait(timeout=120) == -signal.SIGKILL
+        assert process.wait(timeout=180) == -signal.SIGKILL

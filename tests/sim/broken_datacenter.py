@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from tests.changed import changed
 from tests.worlds.datacenter.scenario import Datacenter
 from tests.worlds.datacenter.slots import Onlooker, ScriptedSlots
 from tests.worlds.datacenter.times import FLEET
@@ -93,7 +94,7 @@ class SnapshottingAhead(NodeLedger[JobBook, Decision]):
 def evicting_by_word(book: JobBook, command: Command, now: float) -> Decision:
     """Evicts a worker, and leaves it what it has."""
     decision = decide(book, command, now)
-    return decision._replace(events=decision.events[:1]) if isinstance(command, EvictWorker) else decision
+    return changed(decision, events=decision.events[:1]) if isinstance(command, EvictWorker) else decision
 
 
 # Leaders

@@ -351,7 +351,7 @@ MUTANTS = {
     "CancelledLater": 15,
     "Inherited": 45,
     "Early": 15,
-    "DecidedTwice": 15,
+    "DecidedTwice": 45,
     "TwoOwners": 45,
     "Unextended": 45,
     "NotRebuilt": 30,
@@ -367,7 +367,7 @@ MUTANTS = {
 KNOWN = {
     "SaidOnce": (8, 10),
     "Inherited": (40, 43),
-    "DecidedTwice": (3, 7),
+    "DecidedTwice": (17, 20),
     "TwoOwners": (3, 18),
     "NotRebuilt": (6, 21),
     "Dropped": (2, 4),

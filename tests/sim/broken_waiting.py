@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from tests.changed import changed
 from tests.worlds.datacenter.waiting import Waiting, WaitingSlots
 from tests.worlds.patching import Patched
 
@@ -78,11 +79,12 @@ def blind_for_the_inbox(book: JobBook, command: Command, now: float) -> Decision
     """Suspends work without a look at what has come meanwhile."""
     decision = decide(book, command, now)
     if isinstance(command, waits_topic.RecordSuspended):
-        return decision._replace(
+        return changed(
+            decision,
             events=[
                 msgspec.structs.replace(one, over=False, waits=command.waits) if isinstance(one, Suspended) else one
                 for one in decision.events
-            ]
+            ],
         )
     return decision
 

@@ -12,7 +12,7 @@ from tests.worlds.datacenter.steered import Steered
 from tests.worlds.patching import first_failure
 
 from tenure.jobs.decisions import Rule
-from tenure.jobs.states import AttemptCause, JobState
+from tenure.jobs.states import MADE_WAY, AttemptCause, JobState
 from tenure.sim import Scenario, run_seeds, story
 
 CHUNK = 100
@@ -23,7 +23,7 @@ STEERED = {AttemptCause.PAUSED, AttemptCause.MOVED}
 EXPECTED = (
     *(f"play {play}" for play in {*WELL, *BADLY}),
     *(f"JobEnded {state}" for state in JobState if state.terminal),
-    *(f"AttemptFailed {cause}" for cause in set(AttemptCause) - RARE - STEERED),
+    *(f"AttemptFailed {cause}" for cause in set(AttemptCause) - RARE - MADE_WAY),
     *(f"ResultRefused {rule}" for rule in (Rule.JOB_ENDED, Rule.STALE_ATTEMPT)),
     *("WorkerEvicted", "ExtensionGranted", "ExtensionDenied", "TombstoneSet", "JobArchived", "JobCleaned"),
 )

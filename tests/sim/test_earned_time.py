@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.changed import changed
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates import hands
 from tests.worlds.gates.cast import Pace, Plan
@@ -231,7 +232,7 @@ def keeping_grants_for_the_next_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def quiet(info: Any) -> Any:
         debt = sound(info)
-        return None if debt is None else debt._replace(extensions=0.0)
+        return None if debt is None else changed(debt, extensions=0.0)
 
     monkeypatch.setattr(gate_reports, "report_debt", quiet)
     monkeypatch.setattr(GateJobTracker, "closes_at", GateJobTracker.deadline)

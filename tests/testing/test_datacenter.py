@@ -198,7 +198,7 @@ def test_a_map_that_is_interrupted_cancels_what_it_opened(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tenure.client.client.Client.jobs", interrupt)
+        patched.setattr("tenure.client.client.Client.ended", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tenure_dc.map(sleeps, [100, 200])
     assert [row.state for row in tenure_dc.jobs().jobs] == [JobState.CANCELLED] * 2

@@ -182,4 +182,4 @@ def test_a_step_costs_little(tenure_dc: TestDatacenter) -> None:
 
     begun = time.perf_counter()
     assert tenure_dc.submit(many).wait() == 499_500
-    assert time.perf_counter() - begun < 10
+    assert time.perf_counter() - begun < 60

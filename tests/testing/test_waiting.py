@@ -74,6 +74,49 @@ def test_checkpoint_and_steps_outlive_what_the_engine_remembers(tenure_dc: TestD
     assert job.wait() == "{'at': 7} 1"
 
 
+@workflow(max_attempts=1)
+def sleeps_a_month(ctx: Any) -> str:
+    if ctx.resume is None:
+        ctx.checkpoint({"at": 7})
+    ctx.step("mail", note, "mail")
+    ctx.sleep(days=30)
+    ctx.step("again", note, "again")
+    return f"{ctx.resume} {ctx.attempt}"
+
+
+def test_work_that_sleeps_for_thirty_days_goes_on_from_its_steps_and_its_checkpoint(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sleeps_a_month)
+    tenure_dc.advance(minutes=1)
+    with tenure_dc.down():
+        tenure_dc.advance(days=29)
+    tenure_dc.advance(minutes=1)
+    [view] = job.status().workflows
+    assert (view.state, ran) == ("suspended", ["mail"])
+    with tenure_dc.down():
+        tenure_dc.advance(days=1)
+    tenure_dc.advance(minutes=1)
+    assert (job.wait(), ran) == ("{'at': 7} 1", ["mail", "again"])
+
+
+@workflow(max_attempts=1)
+def parent_that_comes_late(ctx: Any) -> list[str]:
+    child = ctx.submit(three_sleep_short, key="one")
+    ctx.pause(30.0, "the child ends meanwhile")
+    return [ctx.wait_job(child)]
+
+
+@workflow(max_attempts=1)
+def three_sleep_short(ctx: Any) -> str:
+    return "done"
+
+
+def test_a_child_that_ended_before_its_parent_waits_suspends_nobody(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(parent_that_comes_late)
+    tenure_dc.serve(three_sleep_short)
+    assert job.wait() == ["done"]
+    assert "it holds no slot meanwhile" not in job.why()
+
+
 @workflow(max_attempts=3)
 def fails_after_its_sleep(ctx: Any) -> int:
     ctx.sleep(minutes=2)
@@ -116,7 +159,8 @@ def test_cancel_and_deadline_end_work_that_waits(tenure_dc: TestDatacenter) -> N
     assert one.state is JobState.CANCELLED
     tenure_dc.advance(minutes=3)
     assert two.state is JobState.TIMED_OUT
-    assert tenure_dc.engine.store("suspended").list("") == []
+    # Both keep their steps for a week: `tenure retry --from` begins again from one of them.
+    assert sorted(tenure_dc.engine.store("suspended").list("")) == sorted(f"{job.id}/drips" for job in (one, two))
 
 
 @workflow(max_attempts=1)

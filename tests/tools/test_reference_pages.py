@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tools.reference_pages import PAGES
+from tools.reference_pages import PAGES, SETTINGS, fields_of, unit_of
+
+from tenure import errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -11,3 +15,19 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("path", list(PAGES))
 def test_the_pages_of_settings_and_errors_say_what_the_code_says(path: str) -> None:
     assert (ROOT / path).read_text() == PAGES[path](), "run python tools/reference_pages.py"
+
+
+@pytest.mark.parametrize("title", list(SETTINGS))
+def test_every_setting_has_a_unit_and_a_reason(title: str) -> None:
+    module, name, _ = SETTINGS[title]
+    kind = getattr(import_module(module), name)
+    assert [field for field, _, why in fields_of(kind) if not why] == []
+    times = [field for field, _, _ in fields_of(kind) if field.endswith(("_s", "_interval", "_after", "_delay"))]
+    assert [field for field in times if unit_of(kind, field) not in ("s", "per second")] == []
+
+
+def test_every_error_names_its_place_on_the_page() -> None:
+    headings = set(re.findall(r"^## (\w+)$", (ROOT / "docs/errors.md").read_text(), re.MULTILINE))
+    assert errors.ConfigurationError("x").page == "docs/errors.md#configurationerror"
+    found = {one.__name__ for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)}
+    assert found <= headings

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import platform
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -106,9 +105,10 @@ def unpacked(name: str, fetch: Callable[[Path], None]) -> Path:
     with _alone(name):
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=CACHE) as place:
-                fetch(Path(place))
-                Path(place).chmod(0o755)
-                shutil.copytree(place, folder, symlinks=True)
+                whole = Path(place) / name
+                whole.mkdir(mode=0o755)
+                fetch(whole)
+                whole.rename(folder)  # a copy would be seen half done: who finds the folder does not ask for the lock
     return folder
 
 

@@ -19,7 +19,7 @@ from typing import Self
 
 from tools.servers.guard import Guard
 
-START_S = 30.0
+START_S = 90.0
 STOP_S = 15.0
 LOOPBACK = "127.0.0.1"
 # Below the range from which the kernel takes ports for outgoing connections, so that a port is still free at a restart.

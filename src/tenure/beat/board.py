@@ -134,6 +134,12 @@ class BeatBoard:
         self._lock = descriptor
         return os.fstat(descriptor).st_nlink > 0  # 0: another cleanup removed it between the open and the lock
 
+    def unlock(self) -> None:
+        """Frees the lock that `lock` took."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def tick(self, now: float) -> None:
         """Records that the supervisor looked at its slots at this monotonic time."""
         self._tick[0] = now
@@ -152,9 +158,7 @@ class BeatBoard:
         self._page.close()
         if self._owner:
             self.path.unlink(missing_ok=True)
-        if self._lock is not None:  # after the file is gone: a cleanup in between would take it for a dead worker's
-            os.close(self._lock)
-            self._lock = None
+        self.unlock()  # after the file is gone: a cleanup in between would take it for a dead worker's
 
 
 def board_folder(preferred: Path | None = None, *, needs: int = 1 << 20) -> Path:

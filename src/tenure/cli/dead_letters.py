@@ -21,7 +21,7 @@ from tenure.cli.options import (
 )
 from tenure.control.messages.queues import LetterDone
 from tenure.jobs.decisions import Outcome
-from tenure.jobs.why import utc
+from tenure.jobs.why_answer import utc
 
 
 @click.group("dlq")

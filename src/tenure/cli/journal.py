@@ -19,7 +19,7 @@ from tenure.cli.options import REFUSED, console, friendly, print_json, say, show
 from tenure.engines.contracts import Engine, Entry, Journal, Snapshot, Store
 from tenure.engines.urls import redact
 from tenure.jobs.topics import decode_event, decode_gate_event
-from tenure.jobs.why import utc
+from tenure.jobs.why_answer import utc
 from tenure.nodes.gate.leader import GateRules
 from tenure.nodes.journal_checksum import OpenedSnapshot, entry_damage, is_checked, opened
 from tenure.nodes.journal_repair import Damage, Examination, JournalKind, examine, mend, named, pages_of

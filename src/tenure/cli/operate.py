@@ -223,6 +223,11 @@ def hold(name: str, reason: str, most_s: float, rate: float, undo: bool, as_json
 @click.option(
     "--keep-archive", type=float, help="Seconds for which its jobs can be read after they left the lists; 0: as all."
 )
+@click.option(
+    "--preempt-after",
+    type=float,
+    help="Work that waited so many seconds may take the slot of work with a lower priority that has saved; 0: never.",
+)
 @click.option("--park/--no-park", default=None, help="Accept work that no worker has registered: it waits for one.")
 @click.option(
     "--key", "concurrency_key", help="Where the key of its work stands, as args.tenant: keys take turns; '' ends that."
@@ -258,7 +263,7 @@ def queue(name: str, as_json: bool, where: Where, **given: Any) -> None:
     show(_queue_table(shown))
 
 
-_LIFTED_BY_ZERO = ("max_running", "rate", "job_timeout", "max_per_key", "keep_archive")
+_LIFTED_BY_ZERO = ("max_running", "rate", "job_timeout", "max_per_key", "keep_archive", "preempt_after")
 
 
 def _queue_changes(given: dict[str, Any]) -> dict[str, Any]:
@@ -289,6 +294,7 @@ def _queue_table(shown: list[QueueView]) -> Table:
             f"{one.rate:g}/s" if one.rate else "",
             f"{one.job_timeout:g} s a job" if one.job_timeout else "",
             f"archive {one.keep_archive:g} s" if one.keep_archive else "",
+            f"preempts after {one.preempt_after:g} s" if one.preempt_after else "",
             f"turns by {one.concurrency_key}" if one.concurrency_key else "",
             f"{one.max_per_key} of a key" if one.max_per_key else "",
             f"{one.parked} parked" if one.parked else "",

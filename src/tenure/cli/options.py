@@ -6,6 +6,7 @@ It imports no node: every command pays for what this file imports.
 from __future__ import annotations
 
 import inspect
+import logging
 import signal
 import sys
 import threading
@@ -81,6 +82,8 @@ class Where(NamedTuple):
         """Returns the leader's address, read from the engine's election; the usual address where no engine is named."""
         if not self.engine:
             return [f"127.0.0.1:{MANAGER_PORT}"]
+        # What an engine does not promise is said by the nodes that rely on it. Whoever only asks for the leader need not read it each time.
+        logging.getLogger("tenure.engines").setLevel(logging.ERROR)
         clock, told = SystemClock(), False
         begun = clock.monotonic()
         with Engine.open(self.engine, clock=clock) as engine:

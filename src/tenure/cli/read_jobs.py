@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from typing import Any
 
 import click
@@ -32,7 +34,7 @@ from tenure.jobs.attempt_evidence import evidence_lines
 from tenure.jobs.eta import eta_in_words
 from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
-from tenure.jobs.why import utc
+from tenure.jobs.why_answer import utc
 from tenure.suspension import pairs_in_words
 
 
@@ -186,16 +188,26 @@ def _follow(client: Client, job_id: str, queue: str, after: str | None, progress
         page = client.events(job_id, after, queue=queue, wait_s=WATCH_WAIT_S, progress=progress)
         if page.gap is not None:
             say(f"{page.gap.reason} (up to {page.gap.cursor})", err=True)
-        for one in page.progress:
-            print_line(one) if as_json else say(_progress_line(one))
-        for line in page.events:
-            print_line(line) if as_json else say(_event_line(line))
-            if job_id and line.event["type"] in ENDED:
+        for one in in_order(page.events, page.progress):
+            if isinstance(one, ProgressLine):
+                print_line(one) if as_json else say(_progress_line(one))
+                continue
+            print_line(one) if as_json else say(_event_line(one))
+            if job_id and one.event["type"] in ENDED:
                 return
         sys.stdout.flush()
         if job_id and not page.events and client.job(job_id).ended and page.gap is not None:
             return
         after = page.cursor
+
+
+def in_order(events: Iterable[EventLine], progress: Iterable[ProgressLine]) -> Iterator[EventLine | ProgressLine]:
+    """Yields both by their times, so that no progress comes before the start of its work. Events keep their own order, whatever their times say."""
+    return merge(events, progress, key=_at)
+
+
+def _at(one: EventLine | ProgressLine) -> float:
+    return one.at if isinstance(one, ProgressLine) else float(one.event.get("at", 0.0))
 
 
 def _progress_line(one: ProgressLine) -> str:

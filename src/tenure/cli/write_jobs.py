@@ -257,17 +257,26 @@ def cancel(job_id: str, filters: dict[str, Any], reason: str, dry_run: bool, as_
 @job_filters
 @click.option("--dry-run", is_flag=True, help="With filters: only say which jobs.")
 @click.option("--whole", is_flag=True, help="Run all workflows again, also those that completed.")
+@click.option("--from", "step", default="", metavar="STEP", help="Begin again from this recorded step of JOB.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
 def retry(
-    job_ids: tuple[str, ...], filters: dict[str, Any], dry_run: bool, whole: bool, as_json: bool, where: Where
+    job_ids: tuple[str, ...],
+    filters: dict[str, Any],
+    dry_run: bool,
+    whole: bool,
+    step: str,
+    as_json: bool,
+    where: Where,
 ) -> None:
     """Run each ended JOB once more, as a new job that names the old one; or all that fit the filters and ended without completing. Asked
     again, it is the same new job. It begins where the job broke: workflows that completed are not run again, and keep their results.
+    With --from it begins again from a recorded step, on the code that workers have now; the steps before it keep their results.
 
     \b
     Examples:
       tenure retry encode-5f1c09aa12b4c3d2
+      tenure retry order-17 --from charge
       tenure retry --state failed --function encode --since 2h --dry-run
 
     Prints the new ids. Exit codes: 1 refused, for one that still runs; 3 no manager answered.
@@ -277,7 +286,7 @@ def retry(
         if filters:
             tell_many(client.retry_all(dry_run=dry_run, whole=whole, by=getpass.getuser(), **filters), as_json)
             return
-        made = {job_id: client.retry(job_id, by=getpass.getuser(), whole=whole) for job_id in job_ids}
+        made = {job_id: client.retry(job_id, by=getpass.getuser(), whole=whole, from_step=step) for job_id in job_ids}
     if as_json:
         print_json([{"job_id": old, "new_job_id": new} for old, new in made.items()])
     else:

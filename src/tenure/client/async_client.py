@@ -14,6 +14,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.async_job import AsyncJob, AsyncJobMap
@@ -36,8 +38,10 @@ from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
+    AwaitJobs,
     Cancel,
     Done,
+    EndedJobs,
     GetJob,
     GetResult,
     JobList,
@@ -165,9 +169,17 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
         """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
-        view = await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+        return await self._whole(await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s))
+
+    async def ended(self, job_ids: Sequence[str], *, wait_s: float = 0.0) -> EndedJobs:
+        """Returns those of these jobs that have ended, at most as many as one answer holds; with `wait_s`, as soon as there is one."""
+        reply = await self._expect(EndedJobs, AwaitJobs(job_ids=tuple(job_ids), wait_s=wait_s), wait_s)
+        return msgspec.structs.replace(reply, jobs=tuple([await self._whole(view) for view in reply.jobs]))
+
+    async def _whole(self, view: JobView) -> JobView:
+        """Returns the view with results that were too large for it, as the workflows returned them."""
         for one in too_large_results(view):
-            whole = await self._expect(ResultView, GetResult(job_id=job_id, workflow=one.name))
+            whole = await self._expect(ResultView, GetResult(job_id=view.job_id, workflow=one.name))
             view = with_result(view, one.name, whole.result)
         return decoded(self._codec, view)
 
@@ -175,12 +187,13 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
         """Returns the newest jobs. Filters: queue, name, function, label, arg, since, until, after. `args=True` shows the arguments."""
         return await self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
 
-    async def retry(self, job_id: str, *, by: str = "", whole: bool = False) -> str:
+    async def retry(self, job_id: str, *, by: str = "", whole: bool = False, from_step: str = "") -> str:
         """Runs an ended job once more, as a new job, and returns its id. A repeated call returns the same new job.
 
-        It begins where the job broke: workflows that completed keep their results. `whole` runs all of them again.
+        It begins where the job broke: workflows that completed keep their results. `whole` runs all of them again; `from_step` begins again
+        from a recorded step, and the steps before it keep their results (docs/waiting.md).
         """
-        return (await self._expect(Done, RetryJob(job_id=job_id, by=by, whole=whole))).job_id
+        return (await self._expect(Done, RetryJob(job_id=job_id, by=by, whole=whole, from_step=from_step))).job_id
 
     async def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
         """Returns a page of the lines that an attempt logged; the newest attempt by default."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 import msgspec
@@ -89,9 +90,14 @@ def newest(entries: Sequence[WorkflowEntry], name: str, version: str) -> ServedW
         versions = sorted({one.served.version for one in entries if one.served.name == name}, key=version_order)
         raise UnknownWorkflowError(
             f"no worker has registered {f'version {version!r} of ' if versions else ''}workflow {name!r} within 7 days",
-            remedy=f"Known are: {', '.join(versions)}" if versions else "`tenure workflows` lists those that are known",
+            remedy=f"Known are: {', '.join(versions)}" if versions else _meant(entries, name),
         )
     return max(known, key=lambda one: (bool(one.workers), version_order(one.served.version))).served
+
+
+def _meant(entries: Sequence[WorkflowEntry], name: str) -> str:
+    near = get_close_matches(name, sorted({one.served.name for one in entries}), 1)
+    return f"Did you mean {near[0]!r}?" if near else "`tenure workflows` lists those that are known"
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:

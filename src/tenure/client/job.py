@@ -18,6 +18,7 @@ from tenure.client.job_messages import (
     OUTPUT_WAIT_S,
     JobUpdate,
     ProgressBar,
+    accepted,
     attempts_of,
     link_of,
     result_of,
@@ -31,7 +32,7 @@ from tenure.control.messages.logs import LogLine
 from tenure.control.messages.outputs import OutputItem
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
-from tenure.jobs.why import Link
+from tenure.jobs.why_answer import Link
 from tenure.work.job_submission import Target, name_of, spread
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Job(Generic[R]):
                     break
                 if timeout is not None and self._clock.monotonic() - begun >= timeout:
                     raise JobNotEndedError(self.id, view.state, timeout)
+        return self.outcome(view)
+
+    def outcome(self, view: JobView) -> R:
+        """Returns the result that is in the view of the ended job. Raises `JobFailed`, which says why."""
         if view.state is not JobState.COMPLETED:
             told = self._client.why(self.id)
             raise JobFailed(self.id, view.state, view.reason, told.text, told.why.found)
@@ -149,9 +154,9 @@ class Job(Generic[R]):
         """Has what runs go on from its checkpoint on another worker."""
         self._client.move(self.id, reason, workflow=workflow)
 
-    def retry(self, *, whole: bool = False) -> Job[R]:
-        """Runs an ended job once more, as a new job. A repeated call returns the same new job."""
-        again = self._client.retry(self.id, whole=whole)
+    def retry(self, *, whole: bool = False, from_step: str = "") -> Job[R]:
+        """Runs an ended job once more, as a new job; see `Client.retry`. A repeated call returns the same new job."""
+        again = self._client.retry(self.id, whole=whole, from_step=from_step)
         return cast("Job[R]", self._client._handle(again, self._workflow))
 
     def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> Iterator[LogLine]:
@@ -200,7 +205,7 @@ class JobMap:
             with ProgressBar(label, total=max(1, len(self._results))) as bar:
                 while self._waiting or self._open:
                     self._submit(in_flight)
-                    under_way = self._harvest()
+                    under_way = self._harvest(bar)
                     done = len(self._results) - len(self._waiting) - len(self._open)
                     bar.move(done + under_way, f"{len(self._failures)} failed" if self._failures else "")
         except BaseException:
@@ -216,25 +221,36 @@ class JobMap:
         return self._results
 
     def _submit(self, in_flight: int) -> None:
-        while self._waiting and len(self._open) < in_flight:
-            place, arguments = self._waiting.pop()
-            job = self._client.submit(self._target, arguments, **self._options)
-            self._open[job.id] = (place, job)
+        """Submits as many as may be open, in few requests."""
+        room = in_flight - len(self._open)
+        taken = [self._waiting.pop() for _ in range(min(room, len(self._waiting)))]
+        if not taken:
+            return
+        answers = self._client.submit_each(self._target, [given for _, given in taken], **self._options)
+        for (place, _), answer in zip(taken, answers, strict=False):
+            if answer.problem is None:
+                self._open[answer.job_id] = (place, self._client.get(answer.job_id, self._target))
+        accepted(answers)  # raises for one that was refused; the others are known by now, and are cancelled
 
-    def _harvest(self) -> float:
-        """Waits a little for the oldest job, takes every result that is there, and returns how much of the rest is done, in jobs."""
-        self._client.job(next(iter(self._open)), wait_s=LOOK_EVERY_S)
-        # One question about all of them, rather than one about each.
-        listed = self._client.jobs(limit=MAX_LISTED).jobs
-        rows = {row.job_id: row for row in listed if row.job_id in self._open}
-        ended = [job_id for job_id in self._open if job_id not in rows or rows[job_id].state.terminal]
-        for job_id in ended:
-            place, job = self._open[job_id]
-            if not job.status().ended:
-                continue
-            del self._open[job_id]
-            try:
-                self._results[place] = job.wait()
-            except JobFailed as error:
-                self._failures[place] = error
+    def _harvest(self, bar: ProgressBar) -> float:
+        """Takes the results that are there, or waits a little for one. Returns how much of the rest is done, in jobs."""
+        wait_s = LOOK_EVERY_S if bar.shown else LONG_POLL_S
+        reply = self._client.ended(list(self._open), wait_s=wait_s)
+        for view in reply.jobs:
+            self._take(view.job_id, view)
+        alone = reply.ask_alone if reply.jobs or reply.ask_alone else [next(iter(self._open))]
+        for job_id in alone:  # a job that nobody knows any more says so here
+            view = self._client.job(job_id)
+            if view.ended:
+                self._take(job_id, view)
+        if not bar.shown or not self._open:
+            return 0.0
+        rows = {row.job_id: row for row in self._client.jobs(limit=MAX_LISTED).jobs}
         return sum(rows[job_id].progress for job_id in self._open if job_id in rows)
+
+    def _take(self, job_id: str, view: JobView) -> None:
+        place, job = self._open.pop(job_id)
+        try:
+            self._results[place] = job.outcome(view)
+        except JobFailed as error:
+            self._failures[place] = error

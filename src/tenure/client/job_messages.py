@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +13,20 @@ from tenure.bound_checks import check
 from tenure.client.result_types import ResultDecoder
 from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
-from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ManySubmitted, ResultView, WorkflowView
+from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ResultView, Submitted, WorkflowView
 from tenure.control.messages.outputs import OutputPage
 from tenure.errors import NodeRefusedError
-from tenure.jobs.endings import JobEnded
 from tenure.jobs.eta import Eta, eta_in_words
-from tenure.jobs.gate_decisions import GateJobEnded
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.topics import decode_any_event
-from tenure.jobs.why import Link, link
+from tenure.jobs.why_answer import Link
 from tenure.values import is_elsewhere, output_about
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""
 LOOK_EVERY_S = 0.25
 """How often a progress bar moves."""
-ENDED = frozenset({JobEnded.__name__, GateJobEnded.__name__})
+ENDED = frozenset({"JobEnded", "GateJobEnded"})
 """The event that ends a job: a manager writes the first kind, a gate the second."""
 
 
@@ -45,6 +42,10 @@ class BulkDone(msgspec.Struct, frozen=True, kw_only=True):
 
 def link_of(line: EventLine, begun: float) -> Link:
     """Returns an event in the words of `why`."""
+    # The events of all topics bring fifty modules along, and few programs read events: they are imported with the first one.
+    from tenure.jobs.topics import decode_any_event
+    from tenure.jobs.why import link
+
     return link(decode_any_event(msgspec.json.encode(line.event)), begun)
 
 
@@ -183,13 +184,13 @@ def _parts(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ..
         yield tuple(part)
 
 
-def accepted(answer: ManySubmitted) -> list[str]:
+def accepted(answers: Sequence[Submitted]) -> list[str]:
     """Returns the ids of the jobs. Raises the first refusal; the accepted ones run all the same, and a repeated call submits
     the same jobs only where the caller gave them ids."""
-    for one in answer.jobs:
+    for one in answers:
         if one.problem is not None:
-            raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answer.jobs)} was refused: {one.reason}")
-    return [one.job_id for one in answer.jobs]
+            raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answers)} was refused: {one.reason}")
+    return [one.job_id for one in answers]
 
 
 if TYPE_CHECKING:

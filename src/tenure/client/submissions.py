@@ -20,7 +20,7 @@ from tenure.client.job_messages import accepted, batches
 from tenure.client.result_types import ResultDecoder
 from tenure.client.workflow_handle import WorkflowHandle
 from tenure.codec import Codec
-from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany
+from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany, Submitted
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workflows import ListWorkflows, WorkflowList
 from tenure.jobs.model import JobSubmission
@@ -143,22 +143,40 @@ class Submissions(ABC):
 
     def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
         """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
+        answers = self.submit_each(workflow, inputs, **options)
+        return [self._handle(job_id, workflow) for job_id in accepted(answers)]
+
+    def submit_each(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Submitted]:
+        """As `submit_many`, and returns the outcome of each: one that is refused has a `problem`. Nothing is sent after a request with such a one."""
         each = (self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs))
         made = [with_codec(self._codec, one) for one in each]
-        jobs = []
+        answers: list[Submitted] = []
         for part in batches(made):
             with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
                 carried = tuple(traced(one, span.traceparent) for one in part)
-                jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=carried)))
-        return [self._handle(job_id, workflow) for job_id in jobs]
+                reply = self._expect(ManySubmitted, SubmitMany(submissions=carried))
+            answers += reply.jobs
+            if any(one.problem is not None for one in reply.jobs):
+                break
+        return answers
 
-    def workflow(self, name: str, *, like: Callable[P, R] | None = None, version: str = "") -> WorkflowHandle[P, R]:
+    @overload
+    def workflow(self, name: str, *, version: str = "") -> WorkflowHandle[..., Any]: ...
+
+    @overload
+    def workflow(self, name: str, *, like: Callable[P, R], version: str = "") -> WorkflowHandle[P, R]: ...
+
+    def workflow(
+        self, name: str, *, like: Callable[..., Any] | None = None, version: str = ""
+    ) -> WorkflowHandle[..., Any]:
         """Returns a handle of a workflow whose code this program does not have, with its arguments as the catalogue has them.
 
         `like` gives type checkers, and the result, their types: a function with the same parameters but for `ctx`, whose body is never run.
         Without `version`, any may do the work, and the arguments are checked against the newest that is served.
         """
         listed = self._expect(WorkflowList, ListWorkflows(name=name))
+        if not listed.workflows:  # the error names the one that was meant
+            listed = self._expect(WorkflowList, ListWorkflows())
         return WorkflowHandle(self, listed.workflows, name, version, like)
 
     def _submission(

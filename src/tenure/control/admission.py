@@ -44,11 +44,13 @@ class HttpLimits:
     wrong_tokens_per_s: float = 5.0
     """The failed authentications a second of one address. Beyond that, the node answers "too many", and no longer "wrong token"."""
     wrong_tokens_burst: float = 20.0
+    """Wrong tokens of one address at once, before it must wait: a deploy with an old token is no attack."""
     in_flight: int = 1_000
     """The requests that are being answered at once, for all callers."""
     waiting: int = 4_000
     """The requests that are held because they ask for it, and the streams; for all callers."""
     waiting_each: int = 500
+    """Long polls of one caller, so that one caller cannot take all of them."""
     connections: int = 4_096
     """The connections of all callers; fewer, where the process may open fewer files. Beyond that, the one that is idle for longest is closed."""
     connections_each: int = 2_048

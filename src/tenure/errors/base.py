@@ -23,6 +23,11 @@ class TenureError(Exception):
         self.fact = fact
         super().__init__(f"{fact}. {self.remedy}" if self.remedy else fact)
 
+    @property
+    def page(self) -> str:
+        """Where the documentation tells of this kind of error; `tools/reference_pages.py` writes a heading for each."""
+        return f"docs/errors.md#{type(self).__name__.lower()}"
+
 
 class ConfigurationError(TenureError, ValueError):
     """A setting or an argument is wrong. Nothing was done."""

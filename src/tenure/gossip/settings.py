@@ -45,9 +45,9 @@ class GossipSettings:
     suspicion_max_mult: int = 6  # an unconfirmed one lasts so many times as long
     retransmit_mult: int = 4  # a rumour is passed on so often, times log10 of the pool's size
     indirect_checks: int = 3  # helpers for a probe that went unanswered
-    gossip_interval_s: float = 0.2
+    gossip_interval_s: float = 0.2  # how often waiting rumours are sent
     gossip_nodes: int = 3  # members that hear the waiting rumours in each interval
-    push_pull_interval_s: float = 30.0
+    push_pull_interval_s: float = 30.0  # how often two members compare everything that they know
     gossip_to_the_dead_s: float = 30.0  # the dead still hear rumours for so long, and are forgotten afterwards
     stream_timeout_s: float = 10.0  # for one stream, from its first byte to its last
     reclaim_after_s: float = 30.0
@@ -66,12 +66,12 @@ class GossipSettings:
     """Keeps pools apart when addresses are reused. Leave it empty for memberlist before 0.3, which Serf 0.9 has."""
     no_key: bool = False
     """True allows a pool without a key beyond loopback. Anybody who reaches the port can then speak for any node."""
-    compression: bool = True
+    compression: bool = True  # packets that become smaller by it are compressed
     lag_tolerance_s: float = 0.1
     """An event loop that is later than this did not listen, so nobody else is blamed for that time."""
     slow_health_interval_s: float = 10.0
     """A change of health goes to everybody, as tags, at most once in each interval. Probes carry each change at once."""
-    lifeguard: Lifeguard = Lifeguard()
+    lifeguard: Lifeguard = Lifeguard()  # which of Lifeguard's rules hold
 
     def __post_init__(self) -> None:
         for field in (

@@ -17,6 +17,8 @@ PARKED_AFTER_S = 30.0
 PAUSED_LONG_S = 86_400.0
 WAITING_LONG_S = 7 * 86_400.0
 MOST_LOOKED_AT = 10_000
+MOST_NAMED = 20
+"""The most things of one kind that have an alarm of their own."""
 MIB = 1 << 20
 
 
@@ -29,6 +31,8 @@ class AlarmKind(StrEnum):
     """Suspended work waits for a signal or a job for a week or longer. No clock of it runs, so nothing else would ever tell of it."""
     MISFIT = "suspended_work_fits_no_version"
     """Steps of suspended work were recorded by a version that nobody serves, and the later one does not fit them."""
+    COMPENSATION_FAILED = "compensation_failed"
+    """A job did not complete, and some of its compensations failed for good: what they undo is still there."""
     NO_LEADER = "no_leader"
     ENGINE_SILENT = "engine_does_not_answer"
     NEARLY_FULL = "state_nearly_full"
@@ -145,6 +149,17 @@ def misfits(book: JobBook) -> list[Alarm]:
         facts = f"{len(waiting):,} suspended, and cannot go on: {name!r} of job {job_id} waits for {words}"
         remedy = "Start a worker with that version, or deploy one that fits; or run it again: tenure retry JOB"
         alarms.append(Alarm(AlarmKind.MISFIT, function, facts, remedy))
+    return alarms
+
+
+def failed_compensations(book: JobBook) -> list[Alarm]:
+    """Returns an alarm for each job whose compensations failed for good, the oldest first. It is read off an index: ended jobs are many."""
+    alarms = []
+    for undo_id in islice(book.failed_undos, MOST_NAMED):
+        info = book.jobs[undo_id]
+        facts = f"compensations of job {info.job.submission.undo_of} failed for good: job {undo_id} {info.state}, {info.reason}"
+        remedy = f"See why (tenure why {undo_id}), mend that, and run the rest of them: tenure retry {undo_id}"
+        alarms.append(Alarm(AlarmKind.COMPENSATION_FAILED, undo_id, facts, remedy))
     return alarms
 
 

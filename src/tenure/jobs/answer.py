@@ -11,13 +11,15 @@ from typing import NamedTuple, TypeVar
 
 from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
+from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.endings import JobEnded
-from tenure.jobs.event_text import CAUSES, seconds, started, timeout_numbers
+from tenure.jobs.event_text import leader_name, lost_lease, timeout_numbers
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, WorkflowRecord
 from tenure.jobs.rule_text import is_spinning
-from tenure.jobs.states import AttemptCause, JobState, WorkflowState
+from tenure.jobs.span_text import seconds
+from tenure.jobs.states import MADE_WAY, AttemptCause, JobState, WorkflowState
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -33,7 +35,7 @@ CAUSE_ANSWERS: Mapping[str, tuple[str, str]] = {
     "exception": ("Your code raised {error}", "Mend it, then run it again: {retry}"),
     "bad_arguments": (
         "Its arguments do not fit the function: {error}",
-        "No attempt can succeed with them. Submit it with others",
+        "No attempt can succeed with them. Submit it with others; what it takes: tenure workflows",
     ),
     "bad_result": ("Its result could not be taken: {error}", "Return what the function declares, then: {retry}"),
     "unknown_workflow": (
@@ -74,7 +76,7 @@ CAUSE_ANSWERS: Mapping[str, tuple[str, str]] = {
     "cancelled": ("It cancelled itself: {error}", "If that is not what you want: {retry}"),
     AttemptCause.EVICTED: (
         "Its worker was evicted: {error}",
-        "See how the worker is (tenure nodes), then: {retry}",
+        "See whether its machine is down, overloaded or out of reach (tenure nodes), then: {retry}",
     ),
     AttemptCause.DEAD_LETTER: (
         "The engine gave up on its message: {error}",
@@ -123,14 +125,14 @@ def quoted(text: str) -> str:
 def _completed(info: JobInfo, history: Sequence[Event]) -> Answer:
     words = f", and {info.failed_workflows} of its workflows failed" if info.failed_workflows else ""
     failed = _last(AttemptFailed, history)
-    if failed is not None and failed.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+    if failed is not None and failed.cause in MADE_WAY:
         words += f", at attempt {failed.next_attempt}. The attempt before made way: {CAUSES[failed.cause]}"
     elif failed is not None and failed.next_attempt:
         words += f", at attempt {failed.next_attempt}. The attempt before: {attempt_answer(failed, info.id).sentence}"
     elif again := _last(WorkflowStarted, history, lambda one: one.delivery > 1):
-        words += f", and ran twice: {started(again)}"
+        words += f", and ran twice: {lost_lease(again)}"
     elif elected := _last(LeaderElected, history):
-        words += f"; {elected.leader} took over the lead while it ran, and nothing was lost"
+        words += f"; {leader_name(elected.leader)} took over the lead while it ran, and nothing was lost"
     return Answer(f"Nothing ended it early: it completed{words}", f"Its result: tenure result {quoted(info.id)}")
 
 
@@ -160,6 +162,11 @@ def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:
             "The provider of the model failed it, not your code: {error}",
             "Look at the provider's status, your key and your network, then: {retry}",
         )
+    if cause == "exception" and error.startswith("MemoryError"):
+        who, what = (
+            "It ran out of the memory that it may have: {error}",
+            "Allow its slots more (tenure worker --memory-limit), or let it use less, then: {retry}",
+        )
     if is_spinning(failed.cause, failed.error):
         who, what = (
             "It beat without getting any further, so Tenure killed it: {error}",
@@ -172,6 +179,8 @@ def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:
         )
     elif cause == "killed" and "SIGKILL" in error:
         what = "Tenure did not do it: look at the kernel's log (dmesg) and at whoever may kill there. Then: {retry}"
+    if trouble := failed.evidence.get("trouble"):
+        error = f"{trouble}; {error}"
     if place := failed.evidence.get("place"):
         error += f", at {place}"
     return Answer(who.format(error=first_line(error)), what.format(retry=retry_command(job_id)))
@@ -198,7 +207,8 @@ def _cancelled(info: JobInfo, history: Sequence[Event]) -> Answer:
     reason = f": {reason}" if reason else ""
     step = f"If it should run after all: {retry_command(info.id)}"
     if ended is not None and (ended.rule is Rule.GLOBAL_CANCEL or ended.by_gate):
-        return Answer(f"A cancel at the gate ended it, in every datacenter{reason}", step)
+        told = f"The gate knows who asked for it (tenure why {quoted(info.id)} --address GATE). {step}"
+        return Answer(f"A cancel at the gate ended it, in every datacenter{reason}", told)
     if by == "leader":
         return Answer(f"Its leader cancelled it{reason}", "Look at the job that submitted it")
     return Answer(f"{by or 'Somebody who gave no name'} cancelled it{reason}", step)
@@ -270,13 +280,14 @@ def _still(
 ) -> Answer:
     failed = _last(AttemptFailed, history)
     before = f". The attempt before it: {attempt_answer(failed, info.id).sentence}" if failed is not None else ""
-    if failed is None and (again := _last(WorkflowStarted, history, lambda one: one.delivery > 1)):
-        before = f". It runs a second time: {started(again)}"
+    again = _last(WorkflowStarted, history, lambda one: one.delivery > 1) if failed is None else None
+    if again is not None:
+        before = f". It runs for the second time, because {lost_lease(again)}"
     if (pause := info.timeout_tracking.pause) is not None:
         reason = f": {pause.reason}" if pause.reason else ""
         step = f"To let it go on: tenure resume {quoted(info.id)} --reason WHY"
         return Answer(f"Nothing has ended it: {pause.by or 'somebody'} paused it{reason}", step)
-    if failed is not None and failed.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+    if failed is not None and failed.cause in MADE_WAY:
         before = f". The attempt before it made way: {CAUSES[failed.cause]}"
     if waiting := next((one for one in info.workflows.values() if waits_for(one)), None):
         step = _step_for(info, waiting)
@@ -288,16 +299,21 @@ def _still(
     for state, words, step in _OPEN:
         some = [one for one in info.workflows.values() if one.state is state]
         if some:
-            return Answer(f"Nothing has ended it: {words(some[0])}{before}", step.format(job=quoted(info.id)))
+            said = step.format(job=quoted(info.id))
+            if again is not None:
+                said = f"See whether that machine was stopped or out of reach (tenure nodes). {said}"
+            return Answer(f"Nothing has ended it: {words(some[0])}{before}", said)
     return Answer(f"Nothing has ended it{before}", "Wait")
 
 
-def gate_answer(info: GateJobTrackingInfo) -> Answer:
-    """Returns who ended a job of a gate: the gate itself, or the datacenters, whose own answers stand below."""
+def gate_answer(info: GateJobTrackingInfo, by: str = "") -> Answer:
+    """Returns who ended a job of a gate: the gate itself, or the datacenters, whose own answers stand below. `by` names who asked the gate for it."""
     if info.decided is not None:
         doing = "ended it everywhere" if info.state.terminal else "is ending it everywhere"
+        asked = f", because {by} cancelled it" if by and info.decided is JobState.CANCELLED else ""
         return Answer(
-            f"The gate {doing}: {info.decided_reason}", f"If it should run after all: {retry_command(info.job_id)}"
+            f"The gate {doing}{asked}: {info.decided_reason}",
+            f"If it should run after all: {retry_command(info.job_id)}",
         )
     if info.state is JobState.COMPLETED:
         return Answer("Nothing ended it early: it completed", f"Its result: tenure result {quoted(info.job_id)}")

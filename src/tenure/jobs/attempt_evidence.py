@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs.event_text import CAUSES, seconds
+from tenure.jobs.cause_text import CAUSES
+from tenure.jobs.span_text import seconds
 
 SHOWN_LOG_LINES = 8
 SHOWN_STACK_LINES = 14

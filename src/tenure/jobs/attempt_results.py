@@ -10,14 +10,16 @@ from tenure.jobs import budget
 from tenure.jobs.attempt_rest import note_dependency, rest_before_next, restarted
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
+from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.decisions import Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.learned_rates import learn
 from tenure.jobs.model import JobInfo, WorkflowRecord
+from tenure.jobs.result_flow import release_followers
 from tenure.jobs.result_limits import check_result
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.states import AttemptCause, JobState, OnFailure, WorkflowState
+from tenure.jobs.states import AttemptCause, JobState, OnFailure, Undoes, WorkflowState
 from tenure.jobs.stops import AttemptStop
 from tenure.jobs.worker_records import note_departure
 from tenure.silence import AttemptSilence
@@ -45,6 +47,7 @@ class RecordResult(AttemptCommand, frozen=True, kw_only=True):
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     enqueued_at: float = 0.0
     silence: AttemptSilence | None = None
+    undoes: Undoes = Undoes.NONE
 
 
 class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
@@ -67,6 +70,7 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     """True when the attempt ended because it was asked to."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     silence: AttemptSilence | None = None
+    undoes: Undoes = Undoes.NONE
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -79,6 +83,7 @@ class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defa
     result_key: str = ""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     silence: AttemptSilence | None = None  # the silences between its proofs, where they were measured
+    undoes: Undoes = Undoes.NONE
 
     def growth(self) -> int:
         return text_bytes(self.worker, self.result_key) + encoded_bytes(self.result, self.exposed)
@@ -108,6 +113,7 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     """True when it failed on something that is down: it does not count as an attempt."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     silence: AttemptSilence | None = None
+    undoes: Undoes = Undoes.NONE
     lost_s: float = 0.0  # of one that was asked to leave its worker: the seconds of work since it last saved
 
     @property
@@ -162,6 +168,7 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
         result_key=command.result_key,
         exposed=command.exposed,
         silence=command.silence,
+        undoes=command.undoes,
         evidence={"enqueued_at": command.enqueued_at} if command.enqueued_at else {},
     )
     events: list[Event] = [done]
@@ -233,10 +240,8 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
 
 
 def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailure, now: float) -> AttemptFailed:
-    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none.
-
-    Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
-    """
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
+    # Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
     retry, outage = workflow.spec.policy, book.state.outages.get(command.waits_on)
     uncharged = outage is not None and command.retryable and command.cause not in FINAL
     # Deliveries that ended with their worker, which only the engine saw, are charged as attempts are.
@@ -271,8 +276,14 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         uncharged=uncharged,
         exposed=command.exposed,
         silence=command.silence,
+        undoes=_undoes(command),
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},
     )
+
+
+def _undoes(command: RecordFailure) -> Undoes:
+    unsaid = command.redelivered or command.cause in EXCLUDING or command.cause in FINAL
+    return max(command.undoes, Undoes.UNKNOWN if unsaid else Undoes.NONE)
 
 
 def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure, now: float) -> AttemptFailed:
@@ -295,6 +306,7 @@ def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure,
         uncharged=True,
         exposed=command.exposed,
         lost_s=round(stop.lost_s(command.mark, now), 1),
+        undoes=command.undoes,
         evidence={"steps": workflow.steps, "beats": command.evidence.get("beats", 0), "reason": stop.reason},
     )
 
@@ -312,7 +324,10 @@ def consequence(
     if failed.next_attempt:
         return None
     if workflow.spec.on_failure is OnFailure.FAIL:
-        reason = f"workflow {workflow.spec.name!r} failed for good at attempt {failed.attempt}: {failed.cause}"
+        # The worker's word says more than the leader's: `timeout` where the leader has `error`, `memory` where it has `crash`.
+        said = str(failed.evidence.get("cause", ""))
+        cause = CAUSES.get(said) or CAUSES[failed.cause]
+        reason = f"workflow {workflow.spec.name!r} failed for good at attempt {failed.attempt}: {cause}"
         still = info.open_workflows - open_before + 1  # those that failed for good in this decision
         stood = {"failed": failed_before + 1, "running": max(0, info.running_workflows - still)}
         return end(info, failed.at, JobState.FAILED, Rule.FAILED_FOR_GOOD, reason, evidence=stood)
@@ -326,6 +341,7 @@ def workflow_completed(book: JobBook, event: WorkflowCompleted) -> None:
     workflow = info.workflows[event.workflow]
     move(book, info, workflow, WorkflowState.COMPLETED)
     workflow.ended_at, workflow.result, workflow.result_key = event.at, event.result, event.result_key
+    workflow.undoes = max(workflow.undoes, event.undoes)
     workflow.worker = event.worker or workflow.worker
     workflow.exposed = event.exposed or workflow.exposed
     if workflow.started_at:  # short work ends before its first report
@@ -344,6 +360,7 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
     workflow.not_before = event.not_before
     move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
     workflow.cause, workflow.error = event.cause, event.error
+    workflow.undoes = max(workflow.undoes, event.undoes)
     workflow.exposed = event.exposed or workflow.exposed
     if event.spent is not None:
         workflow.spent, workflow.mark = event.spent, event.mark
@@ -365,18 +382,6 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
         workflow.attempt = event.next_attempt
         # The fence is (attempt, delivery): the deliveries of a new attempt count from the start.
         workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
-
-
-def release_followers(book: JobBook, info: JobInfo, at: float) -> None:
-    """Makes each waiting workflow pending when all workflows that it comes after have ended."""
-    if not info.waiting_workflows:
-        return
-    for workflow in info.workflows.values():
-        if workflow.state is WorkflowState.WAITING and all(
-            info.workflows[name].state.terminal for name in workflow.spec.after
-        ):
-            workflow.not_before = at
-            move(book, info, workflow, WorkflowState.PENDING)
 
 
 def result_refused(book: JobBook, event: ResultRefused) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -22,13 +22,14 @@ from tenure.jobs.catalogue import (
     is_served,
     served_key,
 )
-from tenure.jobs.deadlines import see_election
-from tenure.jobs.decisions import Event
+from tenure.jobs.deadlines import LeaderElected, needs_its_leader, see_election
+from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fair_lanes import Turns
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.histories import Histories
+from tenure.jobs.job_records import JobRecords, note_election
 from tenure.jobs.learned_gaps import LearnedGaps
 from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
@@ -40,6 +41,7 @@ from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
+from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import in_words_of_wait
@@ -97,13 +99,13 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self, settings: JobSettings | None = None, state: BookState | None = None, *, state_bytes: int | None = None
     ) -> None:
         state = state or BookState()
-        super().__init__(state, state.jobs)
+        self.jobs: JobRecords
+        super().__init__(state, JobRecords(state.jobs))
         self.settings = settings or JobSettings()
         self.size = StateSize(state, state_bytes)
         """Counts the bytes that a snapshot has at most."""
         self.histories = Histories(self)
-        self.pages: StatePages | None = None
-        """The pages in which the state is saved; None for a datacenter of format 1."""
+        self._pages: StatePages | None = None
         self.resting: Timers[WorkflowKey] = Timers()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
@@ -121,26 +123,48 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}  # the attempts that each has started and not ended
         self.in_queue: dict[str, int] = {}  # of each queue, the attempts that are in the engine or running
         self.uncleaned: dict[str, None] = {}  # ended jobs whose messages the leader has not confirmed as revoked
+        self.undoing: dict[str, str] = {}  # live jobs that run compensations, and the job of these
+        self.failed_undos: dict[str, float] = {}  # ended ones that could not run them all, and when they ended
         self.paused: dict[str, None] = {}  # live jobs that somebody paused, in the order of their pauses
         self.ended: dict[str, None] = {}  # ended jobs that are not archived, in the order of their end
         self.expiring: Timers[str] = Timers()
         """Ended jobs whose submission limits how long results are kept, each with the time at which they expire."""
+        self.attended: dict[str, None] = {}
+        """The jobs that a new leader has to look at although nothing of them runs: those with a deadline, a gate or a parent."""
         self.services.restore(self)
         for info in state.jobs.values():
             self._index(info)
+
+    @property
+    def pages(self) -> StatePages | None:
+        """The pages in which the state is saved; None for a datacenter of format 1."""
+        return self._pages
+
+    @pages.setter
+    def pages(self, pages: StatePages) -> None:
+        self._pages = pages
+        self.jobs.attach(pages.sections["jobs"])
+
+    def replay(self, encoded_events: Iterable[bytes]) -> None:
+        super().replay(encoded_events)
+        self.jobs.pack_if_crowded()
 
     def folded(self, event: Event, encoded: bytes | None) -> None:
         # Folds count jobs, archived ids, tombstones and schedules themselves.
         if count := event.growth():
             self.size.grew(count)
-        if self.settings.history_limit:
+        if isinstance(event, LeaderElected):
+            self._elected(event, encoded)
+        elif self.settings.history_limit:
             self.histories.note(event, encoded)
+        if job_id := getattr(event, "job_id", None):
+            self._attend(job_id, self.jobs.get(job_id))
         if self.pages is not None:
             self.pages.mark(event, encoded, self.position)
 
     def snapshot(self) -> bytes:
         """Returns all of the state, in an encoding that depends on nothing but the state."""
-        state = _encode_state(self.state)
+        state = _encode_state(msgspec.structs.replace(self.state, jobs=self.jobs.whole()))
         self.size.measured(len(state))
         return state
 
@@ -162,7 +186,15 @@ class JobBook(JournalFold[BookState, JobInfo]):
         return most if self.pages is not None else min(most, MAX_STATE_BUDGET)
 
     def live_jobs(self) -> Iterator[JobInfo]:
-        return (info for info in self.state.jobs.values() if not info.state.terminal)
+        """Yields the jobs that have not ended, for readers: nobody may change them."""
+        return (info for info in self.jobs.values() if not info.state.terminal)
+
+    def encoded_page(self, section: Section, members: Iterable[str]) -> bytes:
+        """Returns the bytes with which a page is saved."""
+        if section == "jobs":
+            return self.jobs.page(members)
+        records: dict[str, Any] = getattr(self.state, section)
+        return _encode_state({name: records[name] for name in members})
 
     # Folds call these for each record of a job, an archived id or a tombstone that came or left.
 
@@ -171,9 +203,11 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.size.job_came(info)
         if self.pages is not None:
             self.pages.sections["jobs"].came(info.id, self.size.total - before, self.position)
+            self.jobs.placed(info.id)
 
     def job_left(self, info: JobInfo) -> None:
         self.size.job_left(info)
+        self.attended.pop(info.id, None)
         self._left("jobs", info.id)
 
     def came(self, section: Literal["archive", "tombstones"], job_id: str, record: ArchivedJob | Tombstone) -> None:
@@ -200,26 +234,38 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self._left("tombstones", job_id)
         return stone
 
-    def admit(self, section: Section, records: dict[str, Any]) -> None:
+    def admit(self, section: Literal["archive", "tombstones"], records: dict[str, Any]) -> None:
         """Takes records that were read from a page, in the order of pages. Nothing is counted but shares and histories."""
         known: dict[str, Any] = getattr(self.state, section)
         known.update(records)
-        if section != "jobs":
-            self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
+        self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
         if section == "archive":
             self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
             self.unique.admit(records)
-        if section == "jobs":
-            for info in records.values():
-                self.size.history += sum(map(len, info.history))
-                self._index(info)
 
-    def elected(self, info: JobInfo, at: float, encoded: bytes) -> None:
-        """Applies an election to a job that was saved before it."""
-        if not info.state.terminal:
-            see_election(info, at)
-            if self.settings.history_limit:
-                self.histories.keep(info, encoded)
+    def admit_jobs(self, number: int, records: dict[str, JobInfo], encoded: bytes, seen: int) -> None:
+        """Takes the jobs of a page that was read. The page has seen the first `seen` of the elections that this book knows."""
+        for info in records.values():
+            self.jobs.elect(info, seen)
+            self.size.history += sum(map(len, info.history))
+            self._index(info)
+        self.jobs.admit(number, records, encoded, seen)
+
+    def _elected(self, event: LeaderElected, encoded: bytes | None) -> None:
+        line = (encoded or encode_event(event)) if self.settings.history_limit else b""
+        for info in self.jobs.objects():
+            if info.state.terminal:
+                continue
+            see_election(info, event.at)
+            if line:
+                self.size.elections_came(len(line) - note_election(info, line), 1)
+        self.size.elections_came(*self.jobs.saw_election(event.at, line))
+
+    def _attend(self, job_id: str, info: JobInfo | None) -> None:
+        if info is None or not needs_its_leader(info):
+            self.attended.pop(job_id, None)
+        else:
+            self.attended[job_id] = None
 
     # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
@@ -237,6 +283,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
             self.resting.set(key, workflow.not_before)
         self.waits.moved(key, workflow, old)
+        if old is WorkflowState.RUNNING:
+            self.jobs.placed(info.id)
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
         now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
         if was != now:
@@ -276,7 +324,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
                 self.resting.set(key, now)
 
     def _make_ready(self, key: WorkflowKey) -> None:
-        info = self.state.jobs[key[0]]
+        info = self.jobs[key[0]]
         lane = lane_of(info)
         workflow = info.workflows[key[1]]
         needs = served_key(lane, workflow)
@@ -328,6 +376,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if key := info.job.submission.idempotency_key:
             self.keys[key] = job_id
         self.unique.note(unique_name(info.job.submission), job_id, info.job.submitted_at)
+        note_undo(self, info)
+        self._attend(job_id, info)
         if info.state.terminal:
             self.ended[job_id] = None
             self.expiring.set(job_id, results_expire_at(info))

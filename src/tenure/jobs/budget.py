@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ALLOWANCE_BYTES = 512
 """The bytes that are kept free for the history of each job that has not ended (`histories.SHORT_HISTORY_BYTES`)."""
+PACKED_JOB_BYTES = 80
+"""The bytes that a packed job counts beside those of its page: its id, its places in indexes, and the lines that it may still get."""
 SMALL_RECORD_BYTES = 2_048
 """The bytes that `check_room` reserves for a queue, a drained worker or a tombstone."""
 RETRY_AFTER_S = 10.0
@@ -142,6 +144,11 @@ class StateSize:
         self.history -= len(line)
         self.total -= len(line)
 
+    def elections_came(self, change: int, lines: int) -> None:
+        """Counts the lines that packed jobs got with an election: `change` bytes more than those that they replaced."""
+        self.history += change
+        self.grew(change + _LINE * lines)
+
     def came(self, share: Share, name: str, record: ArchivedJob | Tombstone | ScheduleRecord) -> None:
         count = encoded_bytes(name, record)
         self.shares[share] += count
@@ -153,9 +160,16 @@ class StateSize:
         self.total -= count
 
 
+def held_bytes(book: JobBook) -> int:
+    """Returns the bytes of the state as it is held: those of packed jobs count as packed (`job_records.py`)."""
+    jobs = book.jobs
+    return book.size.total - jobs.unpacked_bytes + jobs.packed_bytes + PACKED_JOB_BYTES * jobs.packed
+
+
 def claimed(book: JobBook) -> int:
     """Returns the bytes of the state, and those that its live jobs may still need."""
-    return book.size.total + ALLOWANCE_BYTES * (len(book.jobs) - len(book.ended))
+    packed = book.jobs.packed_live
+    return held_bytes(book) + ALLOWANCE_BYTES * (len(book.jobs) - len(book.ended) - packed)
 
 
 def is_full(book: JobBook) -> bool:
@@ -228,11 +242,12 @@ def archive_is_full(book: JobBook, more: int) -> bool:
 
 def max_result_bytes(book: JobBook) -> int:
     """Returns the most bytes of a result in the journal. The leader puts a larger one into the store."""
-    return SHORT_RESULT_BYTES if book.size.total >= book.budget else LIMITS.max_result_bytes
+    return SHORT_RESULT_BYTES if held_bytes(book) >= book.budget else LIMITS.max_result_bytes
 
 
 def max_error_chars(book: JobBook) -> int:
     """Returns the most characters of an error that the state keeps."""
-    if book.size.total * 6 >= book.budget * 7:
+    held = held_bytes(book)
+    if held * 6 >= book.budget * 7:
         return 0
-    return SHORT_ERROR_CHARS if book.size.total >= book.budget else LIMITS.max_error_chars
+    return SHORT_ERROR_CHARS if held >= book.budget else LIMITS.max_error_chars

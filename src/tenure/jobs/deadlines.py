@@ -34,6 +34,7 @@ from tenure.jobs.settings import MOST_EXTENSIONS, NEAR_SHARE, JobSettings
 from tenure.jobs.states import (
     TimeoutReason,
 )
+from tenure.values import PARENT
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -197,8 +198,6 @@ def take_lead(book: JobBook, command: TakeLead, now: float, rules: Rules) -> Dec
 def leader_elected(book: JobBook, event: LeaderElected) -> None:
     state = book.state
     state.epoch, state.leader, state.elected_at = event.epoch, event.leader, event.at
-    for info in state.jobs.values():
-        see_election(info, event.at)
 
 
 def see_election(info: JobInfo, at: float) -> None:
@@ -219,6 +218,15 @@ def local_timeout_reported(book: JobBook, event: LocalTimeoutReported) -> None:
         tracking.reported_reason = event.reason
     tracking.reported_token = event.token
     tracking.last_report_at = event.at
+
+
+def needs_its_leader(info: JobInfo) -> bool:
+    """Returns True for a job of which a new leader has to arm a timer, tell a gate or find the parent, although nothing of it may run."""
+    if info.job.submission.gate_addr is not None:
+        return True
+    if info.state.terminal:
+        return False
+    return wall(info.timeout_tracking.timeout_seconds) < NEVER or PARENT in info.job.submission.labels
 
 
 DECIDE: Decides = {TakeLead: take_lead}

@@ -56,7 +56,8 @@ def enter(book: JobBook, submission: JobSubmission, now: float) -> None:
 
 
 def _unknown(book: JobBook, spec: WorkflowSpec, now: float) -> UnknownWorkflowError:
-    versions, park = list(versions_of(book, spec.called, now)), "To have it wait for such a worker, submit it with park"
+    versions = list(versions_of(book, spec.called, now))
+    park = "To have it wait for such a worker: park=True, or --park"
     if versions:
         known = f"Known are: {', '.join(versions[:20])}"
         return UnknownWorkflowError(

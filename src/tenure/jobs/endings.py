@@ -34,6 +34,7 @@ from tenure.jobs.states import (
     WorkflowState,
     check_job_transition,
 )
+from tenure.jobs.undo_rules import may_have_compensations, note_undo
 from tenure.jobs.unique_jobs import unique_name
 from tenure.values import PARENT
 
@@ -257,6 +258,8 @@ def why_not_archived(book: JobBook, info: JobInfo, now: float) -> str:
     # A gate that never comes back must not hold memory for ever.
     if not info.gate_acked and now < info.ended_at + book.settings.id_memory:
         return "its gate does not know yet how it ended"
+    if info.id in book.failed_undos and now < info.ended_at + book.settings.id_memory:
+        return "its compensations failed, and somebody has to look after them"
     return ""
 
 
@@ -289,8 +292,11 @@ def job_ended(book: JobBook, event: JobEnded) -> None:
                 info.cleaned = False  # it may have a live message in the engine
             move(book, info, workflow, WorkflowState.CANCELLED)
             workflow.ended_at = event.at
-        elif left_a_message(workflow) or workflow.suspensions:
+        elif left_a_message(workflow) or has_kept_steps(info, workflow):
             info.cleaned = False
+    if may_have_compensations(info):
+        info.cleaned = False  # until the leader has looked into the store
+    note_undo(book, info)
     book.ended[event.job_id] = None
     book.paused.pop(event.job_id, None)
     if submission_ttl := info.job.submission.result_ttl:
@@ -324,10 +330,11 @@ def results_expired(book: JobBook, event: ResultsExpired) -> None:
 
 
 def job_archived(book: JobBook, event: JobArchived) -> None:
-    info = book.state.jobs.pop(event.job_id)
+    info = book.jobs.pop(event.job_id)
     book.job_left(info)
     book.ended.pop(event.job_id, None)
     book.uncleaned.pop(event.job_id, None)
+    book.failed_undos.pop(event.job_id, None)
     book.expiring.cancel(event.job_id)
     tracking = info.timeout_tracking
     archived = ArchivedJob(
@@ -348,6 +355,11 @@ def job_archived(book: JobBook, event: JobArchived) -> None:
 
 def forgotten(book: JobBook, event: Forgotten) -> None:
     book.forget_until(event.until)
+
+
+def has_kept_steps(info: JobInfo, workflow: WorkflowRecord) -> bool:
+    """Returns True when the store has steps of a workflow: it was suspended, an attempt that recorded some has failed, or it began with those of another job."""
+    return bool(workflow.suspensions or workflow.mark >> 32 or info.job.submission.retry_from)
 
 
 def left_a_message(workflow: WorkflowRecord) -> bool:

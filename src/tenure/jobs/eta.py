@@ -6,10 +6,12 @@ Pure: it is told the time.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenure.jobs.learned_rates import Usual
+if TYPE_CHECKING:
+    from tenure.jobs.learned_rates import Usual
 
 MOST_SAMPLES = 9
 FIRST_EVERY_S = 1.0

@@ -11,6 +11,7 @@ import msgspec
 from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
 from tenure.jobs.attempts import Dispatched, ProgressRecorded, Withdrawn, WorkflowStarted
 from tenure.jobs.catalogue import WorkflowsForgotten, WorkflowsRegistered
+from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
@@ -35,54 +36,23 @@ from tenure.jobs.rule_text import SPUN, is_spinning
 from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, ScheduleSet
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.shown_arguments import call_text
-from tenure.jobs.states import AttemptCause
+from tenure.jobs.span_text import seconds
+from tenure.jobs.states import MADE_WAY, AttemptCause
 from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed, MoveAsked, OrderSeen
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
+from tenure.jobs.undo import TELL as UNDO_WORDS
 from tenure.jobs.waits import ChildEnded, SignalReceived, Suspended, Woken, words_of_suspension
 from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
 
-CAUSES: Mapping[str, str] = {
-    AttemptCause.ERROR: "it raised an error",
-    AttemptCause.STALL: "it gave no beat within its stall threshold, and was ended",
-    AttemptCause.CRASH: "its process died",
-    AttemptCause.LOST_LEASE: "its lease was lost, so its result would have been refused",
-    AttemptCause.EVICTED: "its worker was evicted",
-    AttemptCause.DEAD_LETTER: "the engine gave up on its message",
-    AttemptCause.PAUSED: "its job was paused",
-    AttemptCause.MOVED: "it was moved to another worker",
-    # The words of workers, which say more.
-    "exception": "it raised an error",
-    "unknown_workflow": "its worker has no such workflow",
-    "bad_arguments": "its arguments do not fit the function",
-    "bad_result": "its result could not be taken",
-    "bad_message": "no slot can take its message",
-    "timeout": "it ran into its timeout for one attempt",
-    "cancelled": "it cancelled itself",
-    "lease_lost": "its lease was lost, so its result would have been refused",
-    "drained": "its worker was shutting down",
-    "exited": "it ended its own process",
-    "killed": "a signal killed its process",
-    "memory": "the kernel killed it for memory",
-    "unsettled": "its outcome could not be handed over",
-    "worker_died": "its whole worker died",
-    "internal": "Tenure itself failed on it",
-}
+
+def leader_name(candidate: str) -> str:
+    """Returns the name of a leader. A candidate is its name and where it listens, `m-1@10.0.0.1:8470`."""
+    return candidate.partition("@")[0] or candidate
 
 
 def who(event: Any) -> str:
     return f"{event.workflow!r}, attempt {event.attempt}"
-
-
-def seconds(value: float) -> str:
-    """Returns a span of time as people say it."""
-    if value < 120:
-        return f"{value:g} s" if value == round(value, 1) else f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def allowed(timeout_seconds: float | None) -> str:
@@ -92,7 +62,7 @@ def allowed(timeout_seconds: float | None) -> str:
 
 
 def attempt_failed(event: AttemptFailed) -> str:
-    if event.cause in (AttemptCause.PAUSED, AttemptCause.MOVED):
+    if event.cause in MADE_WAY:
         return made_way(event)
     text = f"{who(event)}, failed"
     if event.worker:
@@ -127,7 +97,7 @@ def made_way(event: AttemptFailed) -> str:
     """Says how an attempt ended that was paused or moved."""
     on = f" on {event.worker}" if event.worker else ""
     text = f"{who(event)}, ended{on}, as it was asked to: {CAUSES[event.cause]}"
-    elsewhere = "" if event.cause is AttemptCause.PAUSED else " elsewhere"
+    elsewhere = " elsewhere" if event.cause is AttemptCause.MOVED else ""
     saved = "from its last checkpoint" if event.mark else "from the start: it had saved no checkpoint"
     return f"{text}. It is not charged; attempt {event.next_attempt} goes on{elsewhere} {saved}{event.lost_words}"
 
@@ -150,14 +120,16 @@ def started(event: WorkflowStarted) -> str:
     text = f"{who(event)}, started on {event.worker}"
     if event.delivery <= 1:
         return text
-    before = event.evidence.get("previous_worker")
+    return f"{text} (delivery {event.delivery}: {lost_lease(event)})"
+
+
+def lost_lease(event: WorkflowStarted) -> str:
+    """Says whose lease ran out before this delivery, and how long that worker had been silent."""
+    before, silent = event.evidence.get("previous_worker"), event.evidence.get("silent_for")
     if not before:
-        return (
-            f"{text} (delivery {event.delivery}: the lease of an earlier one ran out before anybody reported its start)"
-        )
-    text += f" (delivery {event.delivery}: {before} lost the lease of delivery {event.evidence['previous_delivery']}"
-    silent = event.evidence.get("silent_for")
-    return text + (f", and was last heard {seconds(silent)} before)" if silent is not None else ")")
+        return "the lease of an earlier one ran out before anybody reported its start"
+    text = f"{before} lost the lease of delivery {event.evidence['previous_delivery']}"
+    return text + (f", and was last heard {seconds(silent)} before" if silent is not None else "")
 
 
 def progress(event: ProgressRecorded) -> str:
@@ -292,7 +264,9 @@ def steered(event: GateJobSteered) -> str:
 
 
 TELL: Mapping[type[Event], Callable[[Any], str]] = {
-    LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    LeaderElected: lambda x: (
+        f"{leader_name(x.leader)} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart"
+    ),
     CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
     Dispatched: lambda x: f"{who(x)}, was queued{x.threshold_words}",
     Suspended: lambda x: f"{who(x)}, {words_of_suspension(x)}",
@@ -329,7 +303,7 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     JobRetimed: retimed,
     MoveAsked: lambda x: _asked(
         x,
-        f"moves {who(x)}, away from {x.worker}{x.unsaved}; it is asked to end, and goes on elsewhere from its checkpoint",
+        f"{x.verb} {who(x)}, away from {x.worker}{x.unsaved}; it is asked to end, and goes on {x.place} from its checkpoint",
     ),
     GateJobSteered: steered,
     OutageDeclared: lambda x: (
@@ -352,6 +326,7 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     ),
     GlobalDecisionMade: decided,
     GateJobEnded: lambda x: f"the job has ended everywhere: {x.state} ({x.reason})",
+    **UNDO_WORDS,
 }
 
 
@@ -378,8 +353,7 @@ UNTOLD: frozenset[type[Event]] = frozenset(
 
 def tell(event: Event) -> str:
     """Returns one event as a sentence."""
-    words = TELL.get(type(event))
-    return words(event) if words else type(event).__name__
+    return TELL.get(type(event), lambda one: type(one).__name__)(event)
 
 
 def words_of(event: Any) -> str:
@@ -395,6 +369,5 @@ def words_of(event: Any) -> str:
 
 def call_of(submission: JobSubmission) -> str:
     """Returns a submission as the calls that one would write in code; at most three of them."""
-    words = [call_text(spec) for spec in submission.workflows[:3]]
-    more = len(submission.workflows) - 3
+    words, more = [call_text(spec) for spec in submission.workflows[:3]], len(submission.workflows) - 3
     return ", ".join(words) + (f" and {more} more" if more > 0 else "")

@@ -8,7 +8,8 @@ new leader begins a new round, and reads how much of each key is under way off t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping
 from heapq import heappop, heappush, nlargest
 from typing import TYPE_CHECKING, Any
 
@@ -176,29 +177,34 @@ class FairLane:
         room: Callable[[str, WorkflowKey], float],
         weight: Callable[[str], int],
         skip: Container[str] = (),
+        beside: Mapping[str, int] | None = None,
     ) -> list[WorkflowKey]:
-        """Returns the work that goes next, at most `most`, without taking it out. `room` tells how many of a key may go.
+        """Returns the work that goes next, at most `most`, without taking it out. `room` tells how many of its key may go for this work to be one of them.
 
-        A key without room loses its place until `freed` gives it back. Work of jobs in `skip` is passed over.
+        A key whose next work has no room loses its place until `freed` gives it back. Work of jobs in `skip` is passed over. `beside` tells how many of
+        each key go with the same look and are counted nowhere yet: they take room, but no place, because they may still fail to go.
         """
         found: list[WorkflowKey] = []
         tried: list[Turn] = []
         ahead: list[Turn] = []  # further turns of the keys that this look has picked from
-        left: dict[str, tuple[Iterator[WorkflowKey], float]] = {}
+        left: dict[str, Iterator[WorkflowKey]] = {}
+        going = Counter(beside or {})
         while len(found) < most and (entry := self._next(ahead)) is not None:
             place, _, key = entry
-            if key not in left:
-                able = (work for work in self._waiting[key] if work[0] not in skip)
-                left[key] = (able, room(key, next(iter(self._waiting[key]))))
-                if left[key][1] <= 0:
-                    del self._turn[key]
-                    continue
+            first = key not in left
+            if first:
+                left[key] = (work for work in self._waiting[key] if work[0] not in skip)
+            work = next(left[key], None)
+            # Each work is asked for: functions and submissions have limits of their own, so those of one key may differ.
+            free = 0.0 if work is None else room(key, work)
+            if first and work is not None and free <= 0:
+                del self._turn[key]
+                continue
+            if first:
                 tried.append(entry)
-            works, free = left[key]
-            work = next(works, None) if free > 0 else None
-            if work is not None:
+            if work is not None and free > going[key]:
                 found.append(work)
-                left[key] = (works, free - 1)
+                going[key] += 1
                 # As `sent` will queue it up: among keys at one place, it is the last.
                 heappush(ahead, (place + 1 / weight(key), self._order + len(found), key))
         for entry in tried:

@@ -6,7 +6,7 @@ of the same events have the same snapshot, byte for byte, whether or not one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -47,10 +47,10 @@ class JournalFold(Generic[StateT, InfoT]):
     decoder: ClassVar[msgspec.json.Decoder[Event]]
     """Decodes the events of this kind of journal."""
 
-    def __init__(self, state: StateT, jobs: dict[str, InfoT]) -> None:
+    def __init__(self, state: StateT, jobs: MutableMapping[str, InfoT]) -> None:
         self.state = state
         self.jobs = jobs
-        """The jobs in memory: the dictionary of the state."""
+        """The jobs in memory."""
         self.keys: dict[str, str] = {
             archived.idempotency_key: job_id for job_id, archived in state.archive.items() if archived.idempotency_key
         }

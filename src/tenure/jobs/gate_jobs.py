@@ -143,6 +143,11 @@ def gate_submit(tracker: GateJobTracker, command: GateSubmit, now: float, rules:
             f"job {submission.job_id!r} is unique, and a gate cannot tell which jobs are the same in its datacenters",
             remedy="Submit it to the managers of one datacenter, or give it an idempotency_key",
         )
+    if submission.undo_of:
+        raise ConfigurationError(
+            f"job {submission.job_id!r} runs compensations, which its datacenter does by itself",
+            remedy="Ask the managers of the datacenter in which some of them failed: tenure retry JOB~undo",
+        )
     if not targets or len(set(targets)) != len(targets):
         raise ConfigurationError(
             f"job {submission.job_id!r} needs at least one datacenter, each once, and has {list(targets)}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tenure.jobs.decisions import Event, encode_event
@@ -25,17 +24,14 @@ class Histories:
 
     def note(self, event: Event, encoded: bytes | None) -> None:
         """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
-        jobs = self._book.state.jobs
+        jobs = self._book.jobs
         job_id = getattr(event, "job_id", None)
         if job_id is not None:
             info = jobs.get(job_id)
             if info is not None:
                 self.keep(info, encoded or encode_event(event))
             return
-        names: Iterable[str] = getattr(event, "jobs", None) or ()
-        if type(event).__name__ == "LeaderElected":
-            names = [info.id for info in self._book.live_jobs()]
-        if names:
+        if names := getattr(event, "jobs", None) or ():
             encoded = encoded or encode_event(event)
             for name in names:
                 if info := jobs.get(name):
@@ -53,9 +49,6 @@ class Histories:
             # The first events of a job explain its end: keep the first tenth, and drop the oldest line after it.
             self._elide(info, limit // 10)
         if self._book.size.history + len(encoded) > self._book.budget // HISTORY_SHARE:
-            if (pages := self._book.pages) is not None:
-                # An election that was read later would find other room.
-                pages.sections["jobs"].changed(info.id, self._book.position)
             self._elide_all_but(info, SHORT_HISTORY_BYTES - len(encoded))
             if len(encoded) > SHORT_HISTORY_BYTES:
                 info.elided += 1

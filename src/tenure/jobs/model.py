@@ -14,7 +14,7 @@ import msgspec
 from tenure import bounds as b
 from tenure.backoff import Retry
 from tenure.jobs.settings import GRACE_S, STUCK_THRESHOLD_S
-from tenure.jobs.states import AttemptCause, JobState, OnFailure, StrategyType, TimeoutReason, WorkflowState
+from tenure.jobs.states import AttemptCause, JobState, OnFailure, StrategyType, TimeoutReason, Undoes, WorkflowState
 from tenure.jobs.stops import AttemptStop, PauseRecord
 from tenure.served_workflow import KeyLimit, Unique
 from tenure.suspension import Signal, WaitsFor
@@ -83,9 +83,13 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     submitted_by: b.Person = ""
     labels: b.Labels = {}
     retry_of: b.JobIdOrNone = ""  # the ended job that this one repeats. What completed there is not run again
+    retry_from: b.AnyNameOrNone = (
+        ""  # the step of that job from which this one begins again, with the results of those before it
+    )
     grace: b.Seconds | None = None
     """The first of the extensions that a job can earn past its deadline; each further one is half as long. None: 30 s. 0: it can earn none."""
     unique: Unique | None = None  # says which other jobs are the same as this one, and what then becomes of it
+    undo_of: b.JobIdOrNone = ""  # the ended job whose compensations this one runs. Only a leader fills it
     among: b.Labels = {}  # the labels that its caller is bound to: only a job with the same ones is the same as this one
 
     @property
@@ -175,6 +179,13 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """True when the submission itself set `stuck_threshold`: then it stands as it is, whatever stall a worker has."""
 
 
+class UndoRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that runs the compensations of an ended one, and the workflows that have any."""
+
+    job_id: str
+    workflows: tuple[str, ...]
+
+
 class WorkflowRecord(msgspec.Struct, kw_only=True):
     """One workflow, and its newest attempt: the only one that counts."""
 
@@ -219,6 +230,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     waits_since: float = 0.0
     woken_by_time: bool = False
     exposed: dict[str, Any] = {}  # the values that its last attempt that ended showed
+    undoes: Undoes = Undoes.NONE
     suspended_in: str = ""
     """The version that suspended it last. It goes on in that one, or in a later one that is compatible with it."""
 
@@ -260,6 +272,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     results_expired: bool = False
     origins: dict[str, str] = {}  # maps each setting that a function gave to that function (`door.with_settings`)
     signals: list[Signal] = []
+    undo: UndoRecord | None = None  # the job that runs its compensations
     history: list[bytes] = []
     elided: int = 0
 

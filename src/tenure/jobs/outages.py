@@ -247,9 +247,9 @@ def resting_on(book: JobBook, name: str) -> list[tuple[str, str]]:
     """Returns the workflows that rest because an attempt failed on `name`, in the order of their jobs."""
     return [
         (info.id, workflow.spec.name)
-        for info in book.live_jobs()
+        for info in book.jobs.objects()
         for workflow in info.workflows.values()
-        if workflow.held_on == name and workflow.state is WorkflowState.PENDING
+        if workflow.held_on == name and workflow.state is WorkflowState.PENDING and not info.state.terminal
     ]
 
 
@@ -257,9 +257,12 @@ def failed_lately(book: JobBook, name: str, since: float) -> list[WorkflowRecord
     """Returns the workflows whose attempts failed on `name` since then, and were charged for it."""
     return [
         workflow
-        for info in book.live_jobs()
+        for info in book.jobs.objects()
         for workflow in info.workflows.values()
-        if workflow.held_on == name and workflow.failed_on[0] and workflow.failed_on[1] >= since
+        if workflow.held_on == name
+        and workflow.failed_on[0]
+        and workflow.failed_on[1] >= since
+        and not info.state.terminal
     ]
 
 

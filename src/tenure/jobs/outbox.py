@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from tenure.bounds import MAILBOX_CHARS
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
-from tenure.jobs.catalogue import served_key
+from tenure.jobs.catalogue import is_served, served_key
 from tenure.jobs.door import candidates
 from tenure.jobs.endings import has_live_parent, left_a_message
 from tenure.jobs.fair_lanes import key_room, key_weight, window
@@ -93,9 +94,24 @@ def work_mailbox(queue: str, priority: int, function: str, version: str) -> str:
     plain = f"{queue}.p{priority}/{function}/{version}"
     if len(plain) <= MAILBOX_CHARS and _PART.fullmatch(function) and (not version or _PART.fullmatch(version)):
         return plain
-    digest = hashlib.blake2b(repr((queue, priority, function, version)).encode(), digest_size=10).hexdigest()
-    tail = f".p{priority}/.{digest}"
+    tail = f".p{priority}/.{_digest(queue, priority, function, version)}"
     return queue[: MAILBOX_CHARS - len(tail)] + tail
+
+
+def mailbox_for(queue: str, workflow: str, version: str = "") -> str:
+    """Returns the mailbox of one workflow without managers, as `queue/workflow/version`: only workers that serve it look there.
+
+    Version "" is that of work which any version may do.
+    """
+    plain = f"{queue}/{workflow}/{version}"
+    if len(plain) <= MAILBOX_CHARS and _PART.fullmatch(workflow) and (not version or _PART.fullmatch(version)):
+        return plain
+    tail = f"/.{_digest(queue, workflow, version)}"
+    return queue[: MAILBOX_CHARS - len(tail)] + tail
+
+
+def _digest(*parts: str | int) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=10).hexdigest()
 
 
 _PART = re.compile(r"(?!.*\.p-?[0-9]+\Z)[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -127,7 +143,7 @@ def to_dispatch(
         most = max(
             0, min(limit - len(found), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), now) - taken)
         )
-        for key in _next_of(book, lane, most, slots, taken, skip):
+        for key in _next_of(book, lane, most, slots, found, skip):
             try:
                 found.append(order_for(book, key, able, now))
             except Exception as error:
@@ -138,18 +154,25 @@ def to_dispatch(
 
 
 def _next_of(
-    book: JobBook, lane: Lane, most: int, slots: Callable[[str], int], taken: int, skip: Container[str]
+    book: JobBook, lane: Lane, most: int, slots: Callable[[str], int], found: list[Dispatch], skip: Container[str]
 ) -> Iterable[WorkflowKey]:
-    """Returns the work of a lane that goes next: the oldest, or where work has keys, whose turn it is."""
+    """Returns the work of a lane that goes next: the oldest, or where work has keys, whose turn it is. `found` are those that go before it."""
     queue, fair = lane[0], book.turns.lanes.get(lane)
+    before = [order for order in found if order.queue == queue]
     if fair is None:
         return list(islice((key for key in book.ready[lane] if key[0] not in skip), most))
-    most = max(0, min(most, window(slots(queue)) - book.in_queue.get(queue, 0) - taken))
+    most = max(0, min(most, window(slots(queue)) - book.in_queue.get(queue, 0) - len(before)))
 
     def room_of(key: str, work: WorkflowKey) -> float:
         return key_room(book, queue, key, book.jobs[work[0]].workflows[work[1]])
 
-    return fair.pick(most, room_of, partial(key_weight, book, queue), skip)
+    return fair.pick(most, room_of, partial(key_weight, book, queue), skip, _keys_of(book, before))
+
+
+def _keys_of(book: JobBook, orders: list[Dispatch]) -> Counter[str]:
+    """Counts orders of one queue by key. The priorities of a queue share the limits of its keys."""
+    lanes = [(book.turns.lanes.get((order.queue, order.priority)), order) for order in orders]
+    return Counter(lane.key_of((order.job_id, order.workflow)) for lane, order in lanes if lane is not None)
 
 
 def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str], now: float) -> Dispatch:
@@ -204,14 +227,17 @@ def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:
     return work_mailbox(*served_key(lane_of(info), workflow))
 
 
-def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
-    """Returns attempts in the engine that no worker serves any more: at most `limit`. They would count against the limits of their queue."""
+def to_withdraw(book: JobBook, *, limit: int = 200, shared_only: bool = False) -> list[WorkflowKey]:
+    """Returns attempts in the engine that no worker serves: at most `limit`. They would count against the limits of their queue.
+
+    Where they are in the mailbox that all workflows share (`shared_only`: only those), everything behind them would wait for them, too.
+    """
     found = (
         key
         for lane, waiting in book.queued.items()
         for key in waiting
-        if (workflow := book.jobs[key[0]].workflows[key[1]]).by_workflow
-        and not book.services.serves(served_key(lane, workflow))
+        if not ((workflow := book.jobs[key[0]].workflows[key[1]]).by_workflow and shared_only)
+        and not is_served(book, served_key(lane, workflow), by_workflow=workflow.by_workflow)
     )
     return list(islice(found, limit))
 
@@ -266,7 +292,8 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[s
         if len(due) >= limit or info.ended_at + keep_s > now:
             break
         # A job whose end its gate has not acknowledged, or that is not cleaned up, must not hold up those behind it.
-        heard = info.cleaned and (info.gate_acked or info.ended_at + book.settings.id_memory <= now)
+        waits = not info.gate_acked or job_id in book.failed_undos
+        heard = info.cleaned and (not waits or info.ended_at + book.settings.id_memory <= now)
         if heard and job_id not in skip:
             due.append(job_id)
     return due

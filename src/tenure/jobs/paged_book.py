@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tenure.jobs.book import BookState, JobBook
 from tenure.jobs.fold import read_snapshot
+from tenure.jobs.job_records import SeenElection
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.state_pages import (
     PAGED_VERSION,
@@ -46,7 +45,7 @@ def cut_pages(book: JobBook, seq: int, epoch: int) -> PageCut:
     """Returns what saves the book as it is now, the fold up to `seq`. It costs what changed since the pages in force were written."""
     pages = book.pages
     assert pages is not None, "its format was not raised"
-    refs, blobs = pages.changed_pages(book.state, seq, epoch)
+    refs, blobs = pages.changed_pages(book, seq, epoch)
     pages.forget_elections(refs, seq)
     rest = msgspec.structs.replace(book.state, jobs={}, archive={}, tombstones={})
     root = _encode(BookRoot(layout=pages.layout, state=rest, sections=pages.roots(refs), elections=pages.elections))
@@ -75,17 +74,18 @@ class PagedRestore:
         self._pages.adopt(root.sections, root.layout)
         for name, section in root.sections.items():
             self._pages.sections[name].begin(section)
+        lines = bool(self.book.settings.history_limit)
+        self.book.jobs.elections = [
+            SeenElection(self.book.decoder.decode(one.event).at, one.event if lines else b"") for one in root.elections
+        ]
 
     def add(self, section: Section, ref: PageRef, encoded: bytes) -> None:
         records = read_page(section, encoded)
         self._pages.sections[section].hold(ref.number, records, ref.seq)
         self.book.size.grew(ref.size)
-        self.book.admit(section, records)
         if section == "jobs":
-            self._elect(ref, records)
-
-    def _elect(self, ref: PageRef, records: dict[str, Any]) -> None:
-        for one in self._pages.lacking(ref):
-            event = self.book.decoder.decode(one.event)
-            for info in records.values():
-                self.book.elected(info, event.at, one.event)
+            seen = len(self._pages.elections) - len(self._pages.lacking(ref))
+            self.book.size.grew(self._pages.lacking_bytes(ref, len(records)))
+            self.book.admit_jobs(ref.number, records, encoded, seen)
+        else:
+            self.book.admit(section, records)

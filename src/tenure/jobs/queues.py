@@ -50,6 +50,8 @@ class QueueRecord(msgspec.Struct, kw_only=True):
     park: bool = False  # True when the queue accepts work that nobody has registered yet
     keep_archive: float | None = None
     """The seconds for which the record of an archived job of this queue can be read; None for the manager's own setting."""
+    preempt_after: float | None = None
+    """The seconds after which its work may take the slot of running work with a lower priority (`preemption.py`); None for never."""
     concurrency_key: str = ""
     """Where the key of its work stands, as `args.tenant`. Keys take turns (`fair_lanes.py`)."""
     max_per_key: int | None = None
@@ -71,6 +73,7 @@ class SetQueue(Command, frozen=True, kw_only=True):
     job_timeout: b.PositiveSeconds | UnsetType | None = UNSET
     park: bool | UnsetType = UNSET
     keep_archive: b.PositiveSeconds | UnsetType | None = UNSET
+    preempt_after: b.PositiveSeconds | UnsetType | None = UNSET
     concurrency_key: b.KeyExpression | UnsetType = UNSET
     max_per_key: b.MaxRunning | UnsetType | None = UNSET
     weights: b.Weights | UnsetType = UNSET
@@ -90,6 +93,7 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     max_per_key: int | None = None
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     keep_archive: float | None = None
+    preempt_after: float | None = None
 
     def growth(self) -> int:
         return text_bytes(self.queue, self.concurrency_key) + encoded_bytes(self.weights) + 120
@@ -103,6 +107,7 @@ _SETTINGS = (
     "job_timeout",
     "park",
     "keep_archive",
+    "preempt_after",
     "concurrency_key",
     "max_per_key",
     "weights",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from tenure.jobs.attempts import move
 from tenure.jobs.model import JobInfo, WorkflowRecord, WorkflowSpec
 from tenure.jobs.states import WorkflowState
 from tenure.values import HandedResult
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.submission import JobSubmitted
 
 
 def handed_result(info: JobInfo, name: str) -> HandedResult:
@@ -18,13 +24,12 @@ def handed_result(info: JobInfo, name: str) -> HandedResult:
     return HandedResult(job_id=made_by, function=function, attempt=one.attempt, result=one.result, key=one.result_key)
 
 
-def first_record(
-    spec: WorkflowSpec, taken: Mapping[str, HandedResult], at: float, *, by_workflow: bool
-) -> WorkflowRecord:
+def first_record(spec: WorkflowSpec, event: JobSubmitted, *, by_workflow: bool) -> WorkflowRecord:
     """Returns the record of a new workflow. One whose result was taken over begins where it ended."""
-    one = taken.get(spec.name)
+    one, at = event.taken.get(spec.name), event.at
     if one is None:
-        return WorkflowRecord(spec=spec, by_workflow=by_workflow)
+        # From its second generation on, work looks for steps in the store: so one that takes over steps begins there.
+        return WorkflowRecord(spec=spec, by_workflow=by_workflow, withdrawn=int(spec.name in event.forked))
     return WorkflowRecord(
         spec=spec,
         state=WorkflowState.COMPLETED,
@@ -37,10 +42,24 @@ def first_record(
     )
 
 
+def release_followers(book: JobBook, info: JobInfo, at: float) -> None:
+    """Makes each waiting workflow pending when all workflows that it comes after have ended."""
+    if not info.waiting_workflows:
+        return
+    for workflow in info.workflows.values():
+        if workflow.state is WorkflowState.WAITING and all(
+            info.workflows[name].state.terminal for name in workflow.spec.after
+        ):
+            workflow.not_before = at
+            move(book, info, workflow, WorkflowState.PENDING)
+
+
 def flow_words(info: JobInfo) -> str:
     """Returns which results a job took over from the one that it repeats, and which workflows get the results of others."""
     taken = [name for name, one in info.workflows.items() if one.taken_from]
     text = f"; {listed(taken)} not run again: the results are those of {info.job.submission.retry_of}" if taken else ""
+    if step := info.job.submission.retry_from:
+        text += f"; it begins again from step {step!r} of job {info.job.submission.retry_of}, with the results of the steps before it"
     for spec in info.job.submission.workflows[:5]:
         if spec.after:
             text += f"; {spec.name} gets what {listed(spec.after)} returned"

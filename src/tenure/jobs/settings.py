@@ -36,14 +36,17 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a manager's decisions about jobs."""
 
     report_interval: float = 10.0
+    """A datacenter reports a job to its gate this often (document 002)."""
     fallback_after: float = 300.0
     """The seconds, from the first report of a local timeout, for which the leader waits for the gate. Then it ends the job itself."""
     stuck_threshold: float = STUCK_THRESHOLD_S
+    """A job in which something runs and nothing advances for this long is stuck (document 002)."""
     stuck_is_explicit: bool = False
     """True where an operator set `stuck_threshold`. Then it stands as it is; otherwise twice the longest stall of a job replaces it, where that is longer."""
     history_limit: int = 200
     """The events of one job that stay in memory for `why`. The first tenth and the newest are kept."""
     archive_after: float = 3_600.0
+    """The seconds for which an ended job stays in lists and in memory."""
     keep_archive: float = KEEP_ARCHIVE_S
     """The seconds for which the record of an archived job can be read, unless its queue has a setting of its own. Then the engine removes it."""
     id_memory: float = 604_800.0
@@ -82,17 +85,25 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a gate's decisions about jobs."""
 
     check_interval: float = 15.0
+    """A gate looks at its jobs' deadlines this often (document 002)."""
     report_interval: float = 10.0
     """How often datacenters report a job. After two of them without a report, the gate declares a deadline on what it knows."""
     stuck_threshold: float = GATE_STUCK_THRESHOLD_S
+    """Longer than a datacenter's own, so that the datacenter decides first (document 002)."""
     resend_first: float = 1.0
+    """The first pause before a decision is sent again."""
     resend_most: float = 30.0
     """The gate sends a decision or a submission that a datacenter has not acknowledged again, after 1, 2, 4, … 30 s."""
     history_limit: int = 200
+    """The events of one job that stay in memory for `why`."""
     archive_after: float = 3_600.0
+    """The seconds for which an ended job stays in lists and in memory."""
     keep_archive: float = KEEP_ARCHIVE_S
+    """The seconds for which the record of an archived job can be read."""
     id_memory: float = 604_800.0
+    """The seconds for which the ids of archived jobs are remembered, so that a repeated submission is no new job."""
     max_remembered: int = 250_000
+    """The most archived ids that are remembered, so that memory stays bounded."""
 
     def __post_init__(self) -> None:
         for field in ("check_interval", "report_interval", "stuck_threshold", "resend_first", "resend_most"):
@@ -103,11 +114,13 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits the sizes of whole submissions, arguments, results and errors. The bounds of single fields are in their types (`tenure.bounds`)."""
 
     max_arguments_bytes: int = 131_072
+    """The arguments of one workflow, as JSON, are journaled. Large inputs belong into a store, and their address into the arguments."""
     max_submission_bytes: int = 393_216
     """The bytes of one whole submission. It must fit into one append of the journal."""
     max_result_bytes: int = 16_384
     """The bytes of a result inside the journal. A larger one goes into the store, and the journal records its key."""
     max_error_chars: int = 8_192
+    """An error's text is cut to this, with its beginning and its end."""
 
 
 LIMITS = JobLimits()

@@ -21,7 +21,7 @@ from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import BookState
+    from tenure.jobs.book import BookState, JobBook
 
 PAGED_VERSION = 2
 """The version of a snapshot that is the root of pages."""
@@ -70,6 +70,7 @@ class SectionRoot(msgspec.Struct, frozen=True, array_like=True):
 
 PageRefs = dict[Section, dict[int, PageRef]]
 SectionRoots = dict[Section, SectionRoot]
+PageName = tuple[Section, int]
 
 
 class PageCut(NamedTuple):
@@ -80,6 +81,13 @@ class PageCut(NamedTuple):
     blobs: dict[str, bytes]
     """Maps each key to the bytes to write under it."""
     refs: PageRefs
+
+
+class PackedPages(NamedTuple):
+    """Some pages, as they are at one moment."""
+
+    refs: PageRefs
+    blobs: dict[str, bytes]
 
 
 class PagedSection:
@@ -139,6 +147,8 @@ class StatePages:
         """The elections that some saved page may lack, oldest first."""
         self.refs: PageRefs = {name: {} for name in SECTIONS}
         """The pages of the root that is in force. Only the leader needs them, and reads them when its term begins."""
+        self.ahead: PageRefs = {name: {} for name in SECTIONS}
+        """The pages that were written since, for the next root to name. One that changes once more is written again."""
 
     @classmethod
     def of(cls, state: BookState, seq: int) -> StatePages:
@@ -164,7 +174,7 @@ class StatePages:
 
     def adopt(self, sections: SectionRoots, layout: int) -> None:
         """Takes the pages of the root that is in force as those that are saved: none of them where the root has another layout."""
-        self.refs = {name: {} for name in SECTIONS}
+        self.in_force({name: {} for name in SECTIONS})
         if layout == self.layout:
             self.refs |= {name: {ref.number: ref for ref in sections[name].pages} for name in sections}
 
@@ -172,21 +182,59 @@ class StatePages:
         """Returns the elections that a saved page lacks."""
         return [one for one in self.elections if one.seq > ref.seq]
 
-    def changed_pages(self, state: BookState, seq: int, epoch: int) -> tuple[PageRefs, dict[str, bytes]]:
-        """Returns all pages as they are to be saved, and the bytes of those that are not yet. It encodes only what changed."""
-        stale = self.elections[-MOST_ELECTIONS].seq if len(self.elections) > MOST_ELECTIONS else 0
-        refs: PageRefs = {name: {} for name in SECTIONS}
-        blobs: dict[str, bytes] = {}
-        for name, section in self.sections.items():
-            records: Mapping[str, Any] = getattr(state, name)
-            for number, members in section.members.items():
-                ref = self.refs[name].get(number)
-                if ref is None or section.changed_at[number] > ref.seq or (name == "jobs" and ref.seq < stale):
-                    encoded = _encode({key: records[key] for key in members})
-                    ref = PageRef(number, seq, epoch, len(encoded), -(-len(encoded) // CHUNK_BYTES))
-                    blobs.update(zip(ref.keys(name), _chunks(encoded), strict=True))
-                refs[name][number] = ref
-        return refs, blobs
+    def in_force(self, refs: PageRefs) -> None:
+        """Notes that a root is in force, and the pages that it names."""
+        self.refs, self.ahead = refs, {name: {} for name in SECTIONS}
+
+    def changed(self) -> list[PageName]:
+        """Returns the pages that are not written as they are now."""
+        stale = self._stale()
+        return [
+            (name, number)
+            for name, section in self.sections.items()
+            for number in section.members
+            if self._written(name, number, stale) is None
+        ]
+
+    def pack(self, book: JobBook, some: Iterable[PageName], seq: int, epoch: int) -> PackedPages:
+        """Returns the bytes of some pages as they are now. It leaves out those that are gone, or written meanwhile."""
+        stale = self._stale()
+        packed = PackedPages({name: {} for name in SECTIONS}, {})
+        for name, number in some:
+            members = self.sections[name].members.get(number)
+            if members is not None and self._written(name, number, stale) is None:
+                encoded = book.encoded_page(name, members)
+                ref = PageRef(number, seq, epoch, len(encoded), -(-len(encoded) // CHUNK_BYTES))
+                packed.blobs.update(zip(ref.keys(name), _chunks(encoded), strict=True))
+                packed.refs[name][number] = ref
+        return packed
+
+    def wrote(self, packed: PackedPages) -> None:
+        """Notes that these pages are in the store, so that the next root may name them."""
+        for name, pages in packed.refs.items():
+            self.ahead[name].update(pages)
+
+    def changed_pages(self, book: JobBook, seq: int, epoch: int) -> tuple[PageRefs, dict[str, bytes]]:
+        """Returns all pages as they are to be saved, and the bytes of those that are not written yet. It encodes only what changed."""
+        packed, stale = self.pack(book, self.changed(), seq, epoch), self._stale()
+        refs: PageRefs = {
+            name: {
+                number: packed.refs[name].get(number) or _sure(self._written(name, number, stale))
+                for number in section.members
+            }
+            for name, section in self.sections.items()
+        }
+        return refs, packed.blobs
+
+    def _stale(self) -> int:
+        return self.elections[-MOST_ELECTIONS].seq if len(self.elections) > MOST_ELECTIONS else 0
+
+    def _written(self, name: Section, number: int, stale: int) -> PageRef | None:
+        """Returns the page in the store that holds what the page holds now; None where it has to be written."""
+        ref = self.ahead[name].get(number) or self.refs[name].get(number)
+        if ref is None or self.sections[name].changed_at[number] > ref.seq or (name == "jobs" and ref.seq < stale):
+            return None
+        return ref
 
     def roots(self, refs: PageRefs) -> SectionRoots:
         return {
@@ -207,13 +255,21 @@ class StatePages:
             for number, ref in pages.items():
                 count += ref.size
                 if name == "jobs" and self.elections:
-                    lines = sum(len(one.event) + _LINE for one in self.lacking(ref))
-                    count += lines * len(members.get(number, ()))
+                    count += self.lacking_bytes(ref, len(members.get(number, ())))
         return count
+
+    def lacking_bytes(self, ref: PageRef, records: int) -> int:
+        """Returns the most bytes that the elections which a saved page lacks add to its records."""
+        return records * sum(len(one.event) + _LINE for one in self.lacking(ref))
 
 
 _LINE = 32
 """The bytes that a line of history, the token and the times of an election take beside the event itself."""
+
+
+def _sure(ref: PageRef | None) -> PageRef:
+    assert ref is not None, "every page that changed was packed"
+    return ref
 
 
 def keys_of(refs: PageRefs) -> dict[str, None]:

@@ -7,7 +7,7 @@ and each workflow gets one only once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from tenure.errors import IllegalTransitionError
 
@@ -65,6 +65,14 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"  # the other workflows go on, and those that come after this one run
 
 
+class Undoes(IntEnum):
+    """Tells whether a workflow has compensations in the store. It only grows."""
+
+    NONE = 0  # each attempt ended with its own word, and registered none
+    UNKNOWN = 1  # an attempt ended without its own word: it was killed, or its worker died
+    REGISTERED = 2
+
+
 class AttemptCause(StrEnum):
     """The way in which an attempt ended without a result."""
 
@@ -76,8 +84,11 @@ class AttemptCause(StrEnum):
     DEAD_LETTER = "dead_letter"  # the engine gave up on the message
     PAUSED = "paused"  # somebody paused its job; the next attempt goes on from its checkpoint
     MOVED = "moved"  # somebody moved it to another worker, from its checkpoint
+    PREEMPTED = "preempted"  # urgent work took its slot; it goes on from its checkpoint
 
 
+MADE_WAY = frozenset({AttemptCause.PAUSED, AttemptCause.MOVED, AttemptCause.PREEMPTED})
+"""The causes of attempts that were asked to end: they are not charged, and go on from their checkpoint."""
 JOB_TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})
 WORKFLOW_TERMINAL = frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED})
 

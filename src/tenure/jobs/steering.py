@@ -58,6 +58,8 @@ class MoveJob(Command, frozen=True, kw_only=True):
     saved_at: float = 0.0
     """When the attempt had saved last; 0 where nobody watched."""
     mark: int = 0
+    for_work: str = ""
+    """The urgent work that shall have its slot (`preemption.py`); its worker is then not excluded."""
 
 
 class ObeyOrder(Command, frozen=True, kw_only=True):
@@ -105,6 +107,16 @@ class MoveAsked(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """When it had saved last: work since then may be lost. 0 where nobody watched."""
     mark: int = 0
     """Names what it had saved then."""
+    for_work: str = ""
+    """The urgent work, as `job/workflow`, that shall have its slot. Empty for a move."""
+
+    @property
+    def verb(self) -> str:
+        return "preempts" if self.for_work else "moves"
+
+    @property
+    def place(self) -> str:
+        return "later" if self.for_work else "elsewhere"
 
     @property
     def unsaved(self) -> str:
@@ -112,7 +124,7 @@ class MoveAsked(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
         return f", {max(0.0, self.at - self.saved_at):.0f} s after it last saved" if self.saved_at else ""
 
     def growth(self) -> int:
-        return text_bytes(self.worker, self.by, self.reason) + STOP_BYTES
+        return text_bytes(self.worker, self.by, self.reason, self.for_work) + STOP_BYTES
 
 
 class OrderSeen(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -216,6 +228,7 @@ def move_job(book: JobBook, command: MoveJob, now: float, rules: Rules) -> Decis
             reason=command.reason,
             saved_at=command.saved_at,
             mark=command.mark,
+            for_work=command.for_work,
         )
         for one in fresh
     ]
@@ -341,12 +354,13 @@ def see_order(tracking: TimeoutTrackingState, steered: int) -> None:
 def move_asked(book: JobBook, event: MoveAsked) -> None:
     workflow = book.job(event.job_id).workflows[event.workflow]
     workflow.stop = AttemptStop(
-        cause=AttemptCause.MOVED,
+        cause=AttemptCause.PREEMPTED if event.for_work else AttemptCause.MOVED,
         worker=event.worker,
         by=event.by,
         reason=event.reason,
         saved_at=event.saved_at,
         mark=event.mark,
+        for_work=event.for_work,
     )
 
 
@@ -360,8 +374,9 @@ def stop_words(info: JobInfo, workflow: WorkflowRecord, worker: str) -> str:
     stop = workflow.stop
     if stop is None or workflow.state is not WorkflowState.RUNNING:
         return ""
-    if stop.cause is AttemptCause.MOVED:
-        moved = f"{stop.by or 'somebody'} moves it to another worker" + (f": {stop.reason}" if stop.reason else "")
+    if stop.cause is not AttemptCause.PAUSED:
+        doing = "gives its slot to urgent work" if stop.for_work else "moves it to another worker"
+        moved = f"{stop.by or 'somebody'} {doing}" + (f": {stop.reason}" if stop.reason else "")
         return moved if worker in ("", stop.worker) else ""
     pause = info.timeout_tracking.pause
     words = f"{pause.by or 'somebody'} paused it" if pause is not None else "its job was paused"

@@ -47,6 +47,7 @@ from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESH
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission_digest import digest
 from tenure.jobs.timeout import strategy_type
+from tenure.jobs.undo_rules import check_not_kept, check_undo, note_undo
 from tenure.jobs.unique_jobs import RETRY_OF, Duplicate, find_duplicate, unique_name
 from tenure.values import HandedResult
 
@@ -63,6 +64,8 @@ class SubmitJob(Command, frozen=True, kw_only=True):
     """True for a run of a schedule: what nobody serves waits, and is not refused."""
     taken: dict[str, HandedResult] = msgspec.field(default_factory=dict)
     """The results of the finished workflows of the job that this one repeats. Only a manager fills it, from its own records."""
+    forked: tuple[str, ...] = ()
+    """The workflows that begin with steps of that job, which the manager has put into the store."""
 
 
 class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -78,6 +81,8 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
     had sent it, must use the same mailbox, also when the catalogue came into force in between."""
     taken: dict[str, HandedResult] = msgspec.field(default_factory=dict)
     """The results of workflows that completed in the job which this one repeats: they are not run again."""
+    forked: tuple[str, ...] = ()
+    """The workflows that begin with steps of that job, which are in the store."""
     stuck_chosen: bool = False
     """True when the stuck threshold was asked for, and not derived. An earlier release compared the two, so one that was asked for and equal was taken for derived."""
 
@@ -94,6 +99,7 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
             f"the job id {submission.job_id[:60]!r} begins with //, which is kept for namespaces",
             remedy="Begin it with anything else",
         )
+    check_not_kept(submission.job_id)
     for spec in submission.workflows:
         check_arguments(spec, limits)
         check_retry(spec.name, spec.policy)
@@ -227,6 +233,7 @@ def settled(submission: JobSubmission, settings: JobSettings, queue: QueueRecord
 def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> Decision:
     submission = command.submission
     validate(submission, LIMITS)
+    check_undo(book, submission)
     job_id, contents = submission.job_id, digest(submission)
     if known := submitted_before(book, submission, contents):
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, known.how, known.job_id)
@@ -249,6 +256,7 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         origins=origins,
         by_workflow=in_force(book),
         taken=command.taken,
+        forked=command.forked,
         stuck_chosen=submission.stuck_threshold is not None,
     )
     events: list[Event] = [*_replaced(book, same.replaced, command, now), submitted]
@@ -329,8 +337,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     info = JobInfo(
         job=AcceptedJob(submission, event.at),
         workflows={
-            spec.name: first_record(spec, event.taken, event.at, by_workflow=event.by_workflow)
-            for spec in submission.workflows
+            spec.name: first_record(spec, event, by_workflow=event.by_workflow) for spec in submission.workflows
         },
         timeout_tracking=start_tracking(submission, begins, stuck_chosen=event.stuck_chosen),
         digest=event.digest,
@@ -341,6 +348,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     )
     book.jobs[event.job_id] = info
     book.job_came(info)
+    note_undo(book, info)
     if book.state.tombstones:
         book.drop_tombstone(event.job_id)
     if submission.idempotency_key:

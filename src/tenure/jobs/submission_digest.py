@@ -23,7 +23,7 @@ _EMPTIED: dict[str, Any] = {
 """The fields that may differ where the same job is submitted again. They stand in the digest with their defaults, as in the first release."""
 
 
-_LATER = ("park", "grace", "retry_of", "unique", "among")
+_LATER = ("park", "grace", "retry_of", "unique", "among", "undo_of", "retry_from")
 """The fields that came after the first release. `park` and `among` say nothing about the work; the others count where they are set."""
 
 
@@ -44,7 +44,7 @@ def digest(submission: JobSubmission) -> str:
         "priority": submission.priority or 0,
         "workflows": [_spec_contents(spec) for spec in submission.workflows],
         **{name: value for name in ("grace", "unique") if (value := getattr(submission, name)) is not None},
-        **({"retry_of": submission.retry_of} if submission.retry_of else {}),
+        **{name: value for name in ("retry_of", "undo_of", "retry_from") if (value := getattr(submission, name))},
     }
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
 

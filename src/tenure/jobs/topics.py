@@ -35,6 +35,7 @@ from tenure.jobs import (
     steering,
     submission,
     timeout,
+    undo,
     waits,
     workers,
 )
@@ -52,6 +53,7 @@ MANAGER_TOPICS = (
     attempt_results,
     waits,
     endings,
+    undo,
     gate_exchange,
     steering,
     workers,
@@ -97,7 +99,9 @@ def decide(book: JobBook, command: Command, now: float, rules: Rules = RULES) ->
     """Returns the decision that follows from `command` at `now`, the engine's time. Raises for a mistake of the caller."""
     decision: Decision = DECIDE[type(command)](book, command, now, rules)
     if book.waits.on_job and (told := waits.ends_of_children(book, decision.events)):
-        return decision._replace(events=[*decision.events, *told])
+        decision = decision._replace(events=[*decision.events, *told])
+    if book.undoing and (ended := undo.ends_of_undos(book, decision.events)):
+        decision = decision._replace(events=[*decision.events, *ended])
     return decision
 
 

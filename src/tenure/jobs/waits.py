@@ -19,7 +19,7 @@ from tenure.jobs.endings import JobEnded
 from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.states import WorkflowState
+from tenure.jobs.states import Undoes, WorkflowState
 from tenure.silence import AttemptSilence
 from tenure.suspension import Signal, WaitsFor
 
@@ -45,6 +45,7 @@ class RecordSuspended(AttemptCommand, frozen=True, kw_only=True):
     enqueued_at: float = 0.0
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     silence: AttemptSilence | None = None
+    undoes: Undoes = Undoes.NONE
 
 
 class WakeSleeper(Command, frozen=True, kw_only=True):
@@ -80,6 +81,7 @@ class Suspended(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     """The values that it shows."""
     silence: AttemptSilence | None = None
+    undoes: Undoes = Undoes.NONE
 
     def growth(self) -> int:
         return (
@@ -143,6 +145,7 @@ def record_suspended(book: JobBook, command: RecordSuspended, now: float, rules:
         version=command.version,
         exposed=command.exposed,
         silence=command.silence,
+        undoes=command.undoes,
     )
     return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
 
@@ -216,6 +219,7 @@ def suspended(book: JobBook, event: Suspended) -> None:
     workflow.mark = event.mark
     workflow.exposed = event.exposed or workflow.exposed
     workflow.suspensions += 1
+    workflow.undoes = max(workflow.undoes, event.undoes)
     workflow.withdrawn += 1  # the next dispatch has a generation of its own
     workflow.waits = event.waits
     workflow.wakes_at, workflow.waits_since = event.until, event.at

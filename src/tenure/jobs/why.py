@@ -8,88 +8,26 @@ before `ArchiveJob` lets the job leave memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from tenure.errors import EngineCorruptError
 from tenure.jobs.answer import answer, gate_answer
-from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines
+from tenure.jobs.attempt_runs import runs_of
 from tenure.jobs.book import JobBook
 from tenure.jobs.decisions import Event, Rule
-from tenure.jobs.event_text import allowed, seconds, tell
+from tenure.jobs.event_text import allowed, tell
 from tenure.jobs.fair_lanes import waits_for_turn
+from tenure.jobs.gate_decisions import GlobalDecisionMade
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo
 from tenure.jobs.result_flow import flow_words
-from tenure.jobs.rule_text import RULES
+from tenure.jobs.span_text import seconds
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.why_answer import Link, Why
 from tenure.suspension import pairs_in_words
 
-
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision of the chain."""
-
-    at: float
-    after: float
-    """Seconds since the job was submitted."""
-    what: str
-    kind: str
-    by: str = ""
-    rule: str = ""
-    evidence: dict[str, Any] = {}
-
-
-class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `why`. `str()` of it is for people, `msgspec.to_builtins` of it for programs."""
-
-    job_id: str
-    state: str
-    summary: str
-    submitted_at: float
-    links: tuple[Link, ...]
-    elided: int = 0
-    answer: str = ""
-    """Says in one sentence who ended it, or what it waits for."""
-    next_step: str = ""
-    found: tuple[AttemptEvidence, ...] = ()
-    """The evidence of the attempts that failed last. The shell reads it from the store."""
-
-    def __str__(self) -> str:
-        lines = [f"job {self.job_id}: {self.summary}"]
-        if self.answer:
-            lines += [f"{self.answer}.", f"Next: {self.next_step}."]
-        for one in self.found:
-            lines += ["", *evidence_lines(one)]
-        lines += ["", f"The story, from {utc(self.submitted_at)} on:"]
-        width = max((len(clock(link.after)) for link in self.links), default=0)
-        rest = "\n" + " " * (width + 4)  # what others wrote over several lines cannot pass for a line of the story
-        lines += [f"  {clock(link.after):>{width}}  {link.what.replace(chr(10), rest)}" for link in self.links]
-        if self.elided:
-            lines.append(f"  ({self.elided} lines of routine were left out)")
-        last = next((link for link in reversed(self.links) if link.kind in DECISIVE), None)
-        if last is not None and last.rule in RULES_WORTH_SAYING:
-            lines += ["", f"The rule: {RULES[Rule(last.rule)]}."]
-        return "\n".join(lines) + "\n"
-
-
 MOST_ATTEMPTS_SHOWN = 3
-DECISIVE = frozenset({"JobEnded", "GlobalDecisionMade"})
-RULES_WORTH_SAYING = frozenset(
-    {
-        Rule.OVERALL_TIMEOUT,
-        Rule.STUCK,
-        Rule.GLOBAL_TIMEOUT,
-        Rule.GLOBAL_CANCEL,
-        Rule.FALLBACK,
-        Rule.FAILED_FOR_GOOD,
-        Rule.NOTHING_DONE,
-        Rule.TOMBSTONE,
-        Rule.ANY_DATACENTER,
-        Rule.ALL_STUCK,
-        Rule.REBUILT,
-    }
-)
 
 
 def why(book: JobBook, job_id: str) -> Why:
@@ -121,6 +59,7 @@ def why(book: JobBook, job_id: str) -> Why:
         elided=info.elided,
         answer=said.sentence,
         next_step=said.next_step,
+        runs=runs_of(history),
     )
 
 
@@ -156,7 +95,8 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
         what=f"submitted with {allowed(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
         rule=Rule.ASKED,
     )
-    said = gate_answer(info)
+    cancelled = next((one for one in tracker.history(job_id) if isinstance(one, GlobalDecisionMade)), None)
+    said = gate_answer(info, cancelled.by if cancelled is not None else "")
     told = [link(event, info.submitted_at) for event in tracker.history(job_id)]
     if info.resumed_at > info.submitted_at:
         told.append(taken_over(info))
@@ -170,6 +110,17 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
         answer=said.sentence,
         next_step=said.next_step,
     )
+
+
+def answered_there(told: Why, info: GateJobTrackingInfo, datacenter: str, there: Why) -> Why:
+    """Returns the gate's answer with that of a datacenter in its place, where the job ended badly there and the gate had no part in it."""
+    state = info.dc_status[datacenter]
+    ended_there = (
+        info.decided is None and info.state.terminal and info.state is not JobState.COMPLETED and state is info.state
+    )
+    if not ended_there or not there.answer or told.answer.startswith("In "):
+        return told  # of several datacenters the first is enough; the others stand below
+    return msgspec.structs.replace(told, answer=f"In {datacenter}: {there.answer}", next_step=there.next_step)
 
 
 def taken_over(info: GateJobTrackingInfo) -> Link:
@@ -226,27 +177,6 @@ def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:
     took = seconds(round(info.ended_at - info.job.submitted_at, 1))
     reason = "" if info.state is JobState.COMPLETED and not info.failed_workflows else f": {info.reason}"
     return f"{info.state} after {took}{reason}"
-
-
-def clock(after: float) -> str:
-    """Returns the time since the submission, as +h:mm:ss or +m:ss."""
-    whole = int(after)
-    hours, rest = divmod(whole, 3_600)
-    return f"+{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"+{rest // 60}:{rest % 60:02}"
-
-
-def utc(moment: float) -> str:
-    """Returns a Unix time as a date, without asking the machine for a calendar (H. Hinnant's civil_from_days)."""
-    days, rest = divmod(int(moment), 86_400)
-    days += 719_468
-    era, day_of_era = divmod(days, 146_097)
-    year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * month + 2) // 5 + 1
-    month = month + 3 if month < 10 else month - 9
-    year += era * 400 + (month <= 2)
-    return f"{year:04}-{month:02}-{day:02} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02} UTC"
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):

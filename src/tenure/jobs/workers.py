@@ -41,6 +41,15 @@ class EvictWorker(Command, frozen=True, kw_only=True):
     """The saved work of its attempts by `job/workflow`, as it last reported it: an attempt that saved something new is not charged."""
 
 
+SILENT_S = 10.0
+"""A worker reports every few seconds. One that was not heard for this long is said to be silent, whatever else is wrong with it."""
+
+
+def words_of_eviction(rule: str, silent_s: float) -> str:
+    """Returns why a worker is evicted, for people: they look for a machine that is silent, and not for the rule that found it."""
+    return f"nothing was heard of it for {silent_s:.0f} s" if silent_s >= SILENT_S else rule
+
+
 class JudgeWorker(Command, frozen=True, kw_only=True):
     worker: str
     verdict: str

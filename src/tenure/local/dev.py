@@ -23,7 +23,7 @@ from tenure.clock import Clock
 from tenure.control.port_security import page_url
 from tenure.errors import TenureError, WorkError
 from tenure.jobs.event_text import words_of
-from tenure.jobs.why import utc
+from tenure.jobs.why_answer import utc
 from tenure.local.embedded import engine_url
 from tenure.local.host_process import Begin, HostProcess
 
@@ -253,6 +253,7 @@ SETTLES_S = 0.15
 ROUTINE = {
     *("Dispatched", "WorkerJudged", "ProgressRecorded", "LeaderElected", "JobCleaned", "JobArchived"),
     *("GateAcknowledged", "GateEpochSeen", "GateElected", "GateJobArchived", "DatacenterReported", "WorkerForgotten"),
+    "FormatRaised",
 }
 ASIDE = re.compile(
     r"audit \{|serves |leads with epoch|draining: |cannot report: nobody leads now|the verdict of epoch \d+ is route"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tenure.clock import Clock
 from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import NodeUnavailableError
@@ -24,21 +26,30 @@ class Held:
 
     async def hold(self, key: str, seconds: float) -> None:
         """Returns after `ring(key)`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many requests wait."""
+        await self.hold_any((key,), seconds)
+
+    async def hold_any(self, keys: Iterable[str], seconds: float) -> None:
+        """Holds one request that waits for several keys: the first that is rung ends it."""
         if self._count >= self._most:
             raise NodeUnavailableError(
                 f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
             )
-        waiter = LoopWaiter()
-        self._waiters.setdefault(key, {})[waiter] = None
+        waiter, waited = LoopWaiter(), tuple(keys)
+        for key in waited:
+            self._waiters.setdefault(key, {})[waiter] = None
         self._count += 1
         try:
             await waiter.wait(self._clock, seconds)
         finally:
             self._count -= 1
-            waiters = self._waiters.get(key, {})
-            waiters.pop(waiter, None)
-            if not waiters:
-                self._waiters.pop(key, None)
+            for key in waited:
+                self._drop(key, waiter)
+
+    def _drop(self, key: str, waiter: LoopWaiter) -> None:
+        waiters = self._waiters.get(key, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(key, None)
 
     def ring(self, key: str) -> None:
         """Wakes every request that waits for `key`."""

@@ -19,6 +19,7 @@ from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import (
     MAX_LISTED,
     AskWhy,
+    AwaitJobs,
     Cancel,
     Done,
     GetJob,
@@ -60,6 +61,7 @@ from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import RETRY_OF
+from tenure.nodes.ended_views import ended_views
 from tenure.nodes.held_requests import Held
 from tenure.nodes.subject_quotas import SubjectQuotas
 from tenure.values import is_elsewhere
@@ -74,13 +76,15 @@ class Repeatable(NamedTuple):
     submission: JobSubmission | None
     """None for a job that a gate rebuilt from reports: it cannot be submitted again."""
     ended: bool
+    ran_in: tuple[str, ...] = ()
+    """At a gate, the datacenters in which it ran: they have its steps."""
 
 
 class JobHandlers(ABC):
     """Part of a node. Only a leader takes its writes."""
 
     def __init__(self, clock: Clock) -> None:
-        self._held = Held(clock)
+        self._clock, self._held = clock, Held(clock)
         """The requests that wait for the end of a job, by its id."""
         self._closed = False
         self._quotas = SubjectQuotas(self, clock)
@@ -89,6 +93,7 @@ class JobHandlers(ABC):
             SubmitMany: self._submit_many,
             Cancel: self._cancel,
             GetJob: self._job,
+            AwaitJobs: self._ended,
             ListJobs: self.list_jobs,
             AskWhy: self.why,
             GetResult: self._result,
@@ -196,6 +201,19 @@ class JobHandlers(ABC):
             await self._held.hold(request.job_id, request.wait_s)
         return await self.view(request.job_id)
 
+    async def _ended(self, request: AwaitJobs) -> Reply:
+        """Answers with the jobs that have ended. It waits only while this node's book shows none of them as ended."""
+        within = scope()
+        ids = [one for one in dict.fromkeys(request.job_ids) if not within.scoped or await self._is_within(one, within)]
+        ended = [one for one in ids if self.has_ended(one)]
+        if not ended and request.wait_s and not self._closed:
+            await self._held.hold_any(ids, request.wait_s)
+            ended = [one for one in ids if self.has_ended(one)]
+        return await ended_views(self.view, ended, self._clock)
+
+    async def _is_within(self, job_id: str, within: Scope) -> bool:
+        return await self._out_of_bounds(job_id, within) is None
+
     # Writes
 
     def _done(self, decision: Decision | GateDecision) -> Done:
@@ -261,7 +279,7 @@ class JobHandlers(ABC):
         found = await self.repeatable(request.job_id)
         if isinstance(found, Reply):
             return found
-        submission, ended = found
+        submission, ended, _ = found
         if not ended:
             return Problem(
                 kind=ProblemKind.CONFLICT,
@@ -280,7 +298,9 @@ class JobHandlers(ABC):
             idempotency_key="",
             delay=0.0,
             labels={**submission.labels, RETRY_OF: request.job_id},
-            retry_of="" if request.whole else request.job_id,
+            retry_of=request.job_id if request.from_step or not request.whole else "",
+            retry_from=request.from_step,
+            target_datacenters=(request.from_step and found.ran_in) or submission.target_datacenters,
             submitted_by=request.by or submission.submitted_by,
         )
         return await self._submit(Submit(submission=again))

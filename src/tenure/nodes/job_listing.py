@@ -155,7 +155,9 @@ def _newest_first(book: JobBook) -> Iterator[JobInfo]:
     """Yields the jobs, newest first. The book holds them in the order of their submission; ids order those of one moment."""
     together: list[JobInfo] = []
     moment = float("nan")
-    for info in reversed(book.jobs.values()):
+    for job_id in reversed(book.jobs):
+        info = book.jobs.look(job_id)
+        assert info is not None, "the book is not changed while it is listed"
         if info.job.submitted_at != moment:
             if len(together) > 1:
                 together.sort(key=lambda one: one.id, reverse=True)

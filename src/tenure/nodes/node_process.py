@@ -55,17 +55,23 @@ class NodeSettings:
     """The settings that the process of any node has."""
 
     engine_url: str
+    """Where work and decisions live."""
     name: str
+    """Names the node to people, in logs and in the journal."""
     host: str = "127.0.0.1"
+    """Loopback by default: beyond it a token or client certificates are required."""
     port: int = 0
     """0 takes a free port, which the first line of the log names."""
     advertise: str = ""
     """The host:port under which others reach this node; empty for the address where it listens."""
     token: str = ""
+    """One token that may do everything."""
     tokens_file: str = ""
     """A file of tokens with names and roles. With it, `token` is only the one that this node itself shows to others."""
     tls: ServerTls | None = None
+    """Certificate and key of the port; without them the wire can be read."""
     limits: HttpLimits = field(default_factory=HttpLimits)
+    """Bounds of what one caller, and all together, may ask of the port."""
     term_s: float = 10.0
     """The seconds for which the other nodes of its kind wait for a leader that fell silent."""
     waits_for_engine: bool = False

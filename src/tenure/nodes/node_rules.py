@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from tenure.engines.contracts import Term
 from tenure.jobs.decisions import Command
+from tenure.jobs.state_pages import PageName
 from tenure.nodes.journal_reading import BookRules, BookT
 from tenure.nodes.node_journal import Decided
-from tenure.nodes.state_saving import PageReading, StateCut
+from tenure.nodes.state_saving import PageReading, PagesAhead, StateCut
 
 DecisionT_co = TypeVar("DecisionT_co", bound=Decided, covariant=True)
 
@@ -31,6 +33,12 @@ class NodeRules(BookRules[BookT], Protocol[BookT, DecisionT_co]):
     def cut(self, book: BookT, seq: int, epoch: int) -> StateCut:
         """Returns the book encoded for saving. It is the fold up to `seq`."""
 
+    def changed(self, book: BookT) -> list[PageName]:
+        """Returns the pages that a cut of now would have to encode."""
+
+    def pack(self, book: BookT, some: Sequence[PageName], seq: int, epoch: int) -> PagesAhead:
+        """Returns some of these pages, encoded, to be written before the cut that names them."""
+
     def paged(self, book: BookT) -> bool:
         """Returns True when the book is saved in pages."""
 
@@ -52,6 +60,12 @@ class WholeStates(Generic[BookT]):
 
     def cut(self, book: BookT, seq: int, epoch: int) -> StateCut:
         return StateCut(seq, book.snapshot())
+
+    def changed(self, book: BookT) -> list[PageName]:
+        return []
+
+    def pack(self, book: BookT, some: Sequence[PageName], seq: int, epoch: int) -> PagesAhead:
+        raise NotImplementedError
 
     def paged(self, book: BookT) -> bool:
         return False

@@ -1,7 +1,7 @@
 """Saves the state of a node beside its journal, in whole or in pages, and reads pages back (decision 0421).
 
-A saving is cut from the book at one sequence, in one step. It is written while the writer goes on: first the pages that changed, under keys of their own,
-then the snapshot that names them. The snapshot is the one step that counts, and the engine refuses it from a leader that was replaced. Only then
+Most pages that changed are written ahead, a few at a time, under keys of their own. Then the saving is cut from the book at one sequence, in one step: the
+snapshot, which names the pages, and those that changed meanwhile. All of it is written while the writer goes on, and the snapshot last. The snapshot is the one step that counts, and the engine refuses it from a leader that was replaced. Only then
 are the entries below it truncated. Pages that no snapshot names any more are deleted later, because a node may just be reading them.
 """
 
@@ -41,6 +41,14 @@ class StateCut(NamedTuple):
     """Called once the snapshot is in force."""
 
 
+class PagesAhead(NamedTuple):
+    """Some pages, encoded. They are written before the cut that will name them."""
+
+    blobs: Mapping[str, bytes]
+    wrote: Callable[[], None]
+    """Called once they are in the store."""
+
+
 BookT_co = TypeVar("BookT_co", covariant=True)
 
 
@@ -61,9 +69,9 @@ class PageGone(Exception):
 
 async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store, calls: Calls) -> BookT_co:
     """Returns the book. Gives way to other tasks after each few pages. Raises `PageGone` and `JournalDamagedError`."""
-    for some in _few(reading.wanted, READ_AT_ONCE):
+    for some in some_of(reading.wanted, READ_AT_ONCE):
         found: dict[str, bytes] = {}
-        for few in _few(_keys(some), READ_AT_ONCE):
+        for few in some_of(_keys(some), READ_AT_ONCE):
             found |= await calls.run(pages.get_many, few)
         _add(journal, seq, reading, some, found)
         await asyncio.sleep(0)
@@ -72,9 +80,9 @@ async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pag
 
 def read_pages_now(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store) -> BookT_co:
     """Does the same as `read_pages`, for tools without an event loop."""
-    for some in _few(reading.wanted, READ_AT_ONCE):
+    for some in some_of(reading.wanted, READ_AT_ONCE):
         found: dict[str, bytes] = {}
-        for few in _few(_keys(some), READ_AT_ONCE):
+        for few in some_of(_keys(some), READ_AT_ONCE):
             found |= pages.get_many(few)
         _add(journal, seq, reading, some, found)
     return reading.book
@@ -102,7 +110,7 @@ def _add(journal: str, seq: int, reading: PageReading[BookT_co], wanted: Wanted,
 ItemT = TypeVar("ItemT")
 
 
-def _few(items: Sequence[ItemT], count: int) -> Iterator[list[ItemT]]:
+def some_of(items: Sequence[ItemT], count: int) -> Iterator[list[ItemT]]:
     rest = iter(items)
     while some := list(islice(rest, count)):
         yield some
@@ -119,14 +127,24 @@ class StateSaver:
 
     async def save(self, cut: StateCut, snapshot: bytes, epoch: int) -> None:
         """Puts a cut in force, and truncates the entries below it. `snapshot` is that of the cut with its checksum."""
-        for few in _few(list(cut.blobs.items()), WRITTEN_AT_ONCE):
-            # No fence: the epoch is in the key, so no other leader ever writes it, and a deletion need not be remembered.
-            await asyncio.gather(*(self._calls.run(self._pages.put, key, blob) for key, blob in few))
+        await self._put(cut.blobs)
         await self._calls.run(self._journal.snapshot, snapshot, cut.seq, epoch=epoch)
         cut.kept()
         await self._calls.run(self._journal.truncate, cut.seq)
         if cut.named is not None:
             await self._sweep(cut.named)
+
+    async def write_ahead(self, pages: PagesAhead) -> None:
+        """Writes pages that the next cut may name. Where none does, they are deleted like others."""
+        until = self._clock.boottime() + UNNAMED_FOR_S
+        self._needed_until.update(dict.fromkeys(pages.blobs, until))
+        await self._put(pages.blobs)
+        pages.wrote()
+
+    async def _put(self, blobs: Mapping[str, bytes]) -> None:
+        for few in some_of(list(blobs.items()), WRITTEN_AT_ONCE):
+            # No fence: the epoch is in the key, so no other leader ever writes it, and a deletion need not be remembered.
+            await asyncio.gather(*(self._calls.run(self._pages.put, key, blob) for key, blob in few))
 
     async def _sweep(self, named: frozenset[str]) -> None:
         """Deletes pages that no snapshot has named for a while."""

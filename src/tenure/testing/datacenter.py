@@ -11,7 +11,8 @@ Nothing waits: hours pass in milliseconds, and time stands still between two cal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -179,6 +180,17 @@ class TestDatacenter(Client):
         """The leader is gone; another manager reads the journal and takes over when the term is over."""
         self._end("manager")
         self._start_manager()
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Inside the block neither manager nor worker runs, so weeks pass in a moment; what came due meanwhile happens after it."""
+        for name in ("worker", "manager"):
+            self._end(name, self._settings.grace_s + 1.0)
+        yield
+        self._start_manager()
+        self._start_worker()
+        while not self.manager.leads:
+            self.advance(seconds=0.1)
 
     def close(self) -> None:
         for name in ("worker", "manager"):

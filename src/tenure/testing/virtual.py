@@ -14,22 +14,26 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
-from tenure.clock import ManualClock, SystemClock
+from tenure.clock import Clock, ManualClock, SystemClock
 from tenure.errors import SimulationDeadlockError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 HUNG_AFTER_S = 1.0
+LOOK_S = 0.02
+"""The most that one look at the threads adds to their silence. Looks are a millisecond apart: a longer gap says that the machine gave this process no core, and
+then it gave none to the threads, either. Without this bound a busy machine made healthy workflows hang."""
 
 
 class WatchedThreads:
     """Threads of sync workflows, and how many of them compute right now."""
 
-    def __init__(self, clock: ManualClock, hung_after_s: float = HUNG_AFTER_S) -> None:
-        self._clock, self._hung_after_s, self._real = clock, hung_after_s, SystemClock()
+    def __init__(self, clock: ManualClock, hung_after_s: float = HUNG_AFTER_S, *, real: Clock | None = None) -> None:
+        self._clock, self._hung_after_s, self._real = clock, hung_after_s, real or SystemClock()
         self._running: dict[int, float] = {}
-        """Thread, and the real time since which it was seen to compute."""
+        """Thread, and for how much real time it was seen to compute since it last waited on the clock."""
+        self._looked_at = self._real.monotonic()
         self._hung: set[int] = set()
         self._lock = threading.Lock()
 
@@ -46,14 +50,16 @@ class WatchedThreads:
         with self._lock:
             thread.start()
             assert thread.ident is not None
-            self._running[thread.ident] = self._real.monotonic()
+            self._running[thread.ident] = 0.0
 
     @property
     def busy(self) -> bool:
         """Returns True while a thread neither waits on the clock nor hangs: then no time may pass."""
         with self._lock:
             now = self._real.monotonic()
-            self._hung |= {ident for ident, since in self._running.items() if now - since > self._hung_after_s}
+            passed, self._looked_at = min(LOOK_S, now - self._looked_at), now
+            self._running = {ident: silent_s + passed for ident, silent_s in self._running.items()}
+            self._hung |= {ident for ident, silent_s in self._running.items() if silent_s > self._hung_after_s}
             return len(self._running) - len(self._hung) > self._clock.waiting
 
     def nap(self) -> None:
@@ -66,8 +72,7 @@ class WatchedThreads:
     def stood_still(self) -> None:
         """All of them wait on the clock: what was slow until now did not hang."""
         with self._lock:
-            now = self._real.monotonic()
-            self._running = dict.fromkeys(self._running, now)
+            self._running = dict.fromkeys(self._running, 0.0)
 
 
 class VirtualSelector(selectors.BaseSelector):

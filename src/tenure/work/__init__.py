@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tenure.work.registry import Registry as Registry
     from tenure.work.registry import Workflow as Workflow
     from tenure.work.registry import workflow as workflow
+    from tenure.work.slots.claims import mailbox_for as mailbox_for
     from tenure.work.slots.settings import SlotSettings as SlotSettings
     from tenure.work.slots.supervisor import Supervisor as Supervisor
 
@@ -48,6 +49,7 @@ __all__ = [
     "WorkResult",
     "Workflow",
     "current",
+    "mailbox_for",
     "workflow",
 ]
 
@@ -61,6 +63,7 @@ __getattr__ = lazy_names(
         "mailbox_loop": "FunctionLoop MailboxLoop",
         "registry": "Registry Workflow workflow",
         "group_loops": "Isolation Loop",
+        "slots.claims": "mailbox_for",
         "slots.settings": "SlotSettings",
         "slots.supervisor": "Supervisor",
     },

@@ -30,6 +30,7 @@ from tenure.suspension import WaitsFor
 from tenure.values import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES
 from tenure.work.attempt_failures import CAUSES, LeftError, describe_error, failure_of_exception
 from tenure.work.attempt_handle import AttemptHandle
+from tenure.work.compensations import run_compensations, run_compensations_async
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.delivery import (
     CANCEL_REASONS,
@@ -90,6 +91,7 @@ class Attempt:
         except UnknownWorkflowError as error:
             return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
         self.workflow = found
+        self.handle.compensations.home = found.function
         now = self._clock.boottime()
         stall_s, learned = self.item.stall_under(found.stall or self.occupant.stall_s)
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
@@ -109,10 +111,7 @@ class Attempt:
         self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)
         try:
-            codec = self._registry.codec
-            given = opened_value(codec, self.item.args, f"arguments {self.item.workflow}")
-            self.handle.use(codec)
-            self.arguments = found.check_arguments(given)
+            self._open_arguments(found)
         except (ArgumentsError, CodecError) as error:
             return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
         except Exception as error:  # of a type of the user's
@@ -120,6 +119,12 @@ class Attempt:
                 cause=Cause.BAD_ARGUMENTS, reason=describe_error(error), evidence=exception_evidence(error)
             )
         return None
+
+    def _open_arguments(self, found: Workflow[..., Any]) -> None:
+        self.handle.use(self._registry.codec)
+        if not self.item.undo_of:  # compensations have arguments of their own
+            given = opened_value(self._registry.codec, self.item.args, f"arguments {self.item.workflow}")
+            self.arguments = found.check_arguments(given)
 
     def _used_up(self, limit: int) -> WorkFailure | None:
         """Returns a failure when the deliveries exceed the limit. Work that kills its worker each time never reaches an outcome.
@@ -152,6 +157,8 @@ class Attempt:
         context = Context(self.handle)
 
         def function(given: dict[str, Any]) -> Any:
+            if self.item.undo_of:
+                return run_compensations(context)
             return workflow.function(context, **self.arguments, **given)
 
         def call() -> Any:
@@ -174,6 +181,8 @@ class Attempt:
         loop = asyncio.get_running_loop()
 
         async def function(given: dict[str, Any]) -> Any:
+            if self.item.undo_of:
+                return await run_compensations_async(context)
             return await workflow.function(context, **self.arguments, **given)
 
         async def call() -> Any:
@@ -264,6 +273,10 @@ class Attempt:
     def _encoded(self, value: Any) -> bytes:
         """Returns the result as it travels. Raises `LimitError` for one that is too large, also once it is sealed."""
         workflow, about = self._prepared(), f"result {self.item.job_id}/{self.item.workflow_id}"
+        if self.item.undo_of:
+            return sealed(
+                self._registry.codec, b"null", about
+            )  # the type of the function's result says nothing about it
         most = MAX_VALUE_BYTES if self.item.managed else MAX_MESSAGE_RESULT_BYTES
         encoded = sealed(self._registry.codec, workflow.encode_result(value, most), about)
         if len(encoded) > MAX_VALUE_BYTES:
@@ -319,6 +332,7 @@ class Attempt:
             mark=self.handle.saved_mark,
             exposed=handle.occupant.exposed,
             silence=silence_of(handle.occupant, self.record, shown, self._clock),
+            undoes=handle.compensations.registered and not self.item.undo_of,
         )
 
 

@@ -16,6 +16,7 @@ from tenure.bounds import EXPOSED_BYTES
 from tenure.clock import Clock
 from tenure.codec import Codec, opened_bytes, sealed_bytes
 from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationError
+from tenure.work.compensations import Compensations
 from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
 from tenure.work.output_stream import OutputStream
 from tenure.work.step_log import StepId, StepLog, StepRecord
@@ -55,6 +56,7 @@ class AttemptHandle:
         record.set_saved(mark_of(delivery.saved))
         self._step_log: StepLog | None = None
         self.output = OutputStream(self)
+        self.compensations = Compensations(self)
         self._reading_steps = threading.Lock()
         self.changed = threading.Condition()
         """Notified by `cancel`, so that a sleeping workflow wakes at once."""
@@ -194,10 +196,10 @@ class AttemptHandle:
 
     def result_of(self, record: StepRecord) -> bytes:
         """Returns the JSON of a recorded result."""
-        return opened_bytes(self.codec, record.result, self.about_step(record.id)) or b"null"
+        return opened_bytes(self.codec, record.result, self.about_step(record.id, record.made_by)) or b"null"
 
-    def about_step(self, step: StepId) -> str:
-        return f"step {self.occupant.job}/{self.occupant.workflow_id}/{step.kind}/{step.name}/{step.key}"
+    def about_step(self, step: StepId, made_by: str = "") -> str:
+        return f"step {made_by or self.occupant.job}/{self.occupant.workflow_id}/{step.kind}/{step.name}/{step.key}"
 
     def ask_engine(self, call: Callable[[], T]) -> T:
         """Makes a call to the engine. A lost lease ends the attempt."""

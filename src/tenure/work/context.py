@@ -76,6 +76,15 @@ class Context(ChildSubmissions):
         """
         return run_step(self, StepCall(self, name, function, key, retry, timeout, stall), args, kwargs)
 
+    def compensate(self, function: Callable[..., Any], /, *args: Any, key: str = "", **kwargs: Any) -> None:
+        """Have a function called if the job fails, is cancelled or times out: `ctx.compensate(refund, charge_id)`. Durable when it returns.
+
+        They run the last first, in a job of their own (`JOB~undo`), with any worker that serves this workflow. The function stands at the top level of
+        a module, and its arguments are JSON. Registering the same again changes nothing (docs/waiting.md).
+        """
+        self._handle.compensations.add(function, args, kwargs, key, may_await=False)
+        self.beat()
+
     def sleep(
         self, seconds: float = 0.0, *, days: float = 0.0, hours: float = 0.0, minutes: float = 0.0, key: str = ""
     ) -> None:
@@ -169,6 +178,11 @@ class AsyncContext(AsyncChildSubmissions):
     ) -> T:
         """Call a function once; see `Context.step`. One that is not async runs in a thread. Steps that run at once have no order."""
         return await run_step_async(self, StepCall(self, name, function, key, retry, timeout, stall), args, kwargs)
+
+    async def compensate(self, function: Callable[..., Any], /, *args: Any, key: str = "", **kwargs: Any) -> None:
+        """Have a function called if the job fails, is cancelled or times out; see `Context.compensate`. It may be async."""
+        await self.in_thread(partial(self._handle.compensations.add, function, args, kwargs, key, may_await=True))
+        self.beat()
 
     async def sleep(
         self, seconds: float = 0.0, *, days: float = 0.0, hours: float = 0.0, minutes: float = 0.0, key: str = ""

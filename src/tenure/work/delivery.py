@@ -66,6 +66,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True when it was suspended before: its steps are also in the store."""
     signals: tuple[Signal, ...] = ()
     """The signals that its job has got so far."""
+    undo_of: str = ""
+    """The ended job whose compensations this work runs, in place of the workflow's function; empty for all other work."""
 
     def stall_under(self, set_s: float) -> tuple[float, bool]:
         """Returns the stall threshold that holds, and True where it is a learned one. That holds only where it is shorter than the set one."""
@@ -83,6 +85,12 @@ class WorkHead(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     excluded: tuple[str, ...] = ()
     managed: bool = False
+    undo_of: str = ""
+
+    @property
+    def compensated_job(self) -> str:
+        """The job whose compensations this work registers, or runs."""
+        return self.undo_of or self.job_id
 
 
 class Cause(StrEnum):
@@ -196,6 +204,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The values that it showed (`ctx.expose`), as JSON."""
     silence: AttemptSilence | None = None
     """The silences between its proofs; None where it ran for less than a second, or nobody measured it."""
+    undoes: bool | None = None
+    """True when it registered a compensation, or found one; None where the attempt could not say: it was killed."""
 
     @property
     def ok(self) -> bool:
@@ -261,6 +271,18 @@ class WorkDelivery(ABC):
         """Returns the last chunk of the output; nothing where there is none."""
 
     @abstractmethod
+    def put_compensations(self, data: bytes) -> None:
+        """Writes the list of the work's compensations, under the fence. When this returns, the end of the job will find it."""
+
+    @abstractmethod
+    def compensations(self) -> bytes:
+        """Returns the list, and which of it was run (`KeptCompensations.read`)."""
+
+    @abstractmethod
+    def compensated(self, place: int) -> None:
+        """Marks one of the list as run. That is durable when this returns."""
+
+    @abstractmethod
     def courier(self) -> JobCourier:
         """Returns the way to the managers, which submits further jobs and looks after them."""
 
@@ -306,6 +328,15 @@ class EngineDelivery(WorkDelivery):
         from tenure.work.output_stream import last_chunk
 
         return last_chunk(self._settler.output, self.item.job_id, self.item.workflow_id)
+
+    def put_compensations(self, data: bytes) -> None:
+        self._settler.compensations.put(self._message, self.item.job_id, self.item.workflow_id, data)
+
+    def compensations(self) -> bytes:
+        return self._settler.compensations.read(self.item.undo_of or self.item.job_id, self.item.workflow_id)
+
+    def compensated(self, place: int) -> None:
+        self._settler.compensations.done(self._message, self.item.undo_of, self.item.workflow_id, place)
 
     def settle(self, result: WorkResult, retry: Retry) -> str:
         """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""

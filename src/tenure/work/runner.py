@@ -36,6 +36,7 @@ from tenure.work.attempt_failures import describe_error, failure_of_tenure, unst
 from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.delivery import CancelCode, Cause, EngineDelivery, WorkFailure, WorkMessage, WorkResult
+from tenure.work.kept_compensations import KeptCompensations
 from tenure.work.kept_steps import KeptSteps
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
@@ -132,7 +133,7 @@ class Settler:
         self._clock, self._random, self._log = clock, random, log
         self._evidence = engine.store("evidence")
         self.results, self.output = engine.store(RESULTS_STORE), engine.store(OUTPUT_STORE)
-        self.kept_steps = KeptSteps(engine)
+        self.kept_steps, self.compensations = KeptSteps(engine), KeptCompensations(engine)
 
     def until_settled(
         self, settle: Callable[[WorkResult], str], result: WorkResult, lease_until: Callable[[], float]
@@ -179,13 +180,13 @@ class Settler:
             message.release()
             return "handed over"
         if managed:
+            self.kept_steps.keep_failed(message, result)
             return self._finish(message, result, "failed")
         if failure.cause is Cause.CANCELLED:
             return self._finish(message, result, "cancelled")
         if failure.retryable and message.attempt < retry.max_attempts:
-            delay = retry.delay_s(message.attempt, self._random.random())
-            if failure.rest_s is not None:
-                delay = min(failure.rest_s, MOST_NACK_S)  # no engine keeps a message back for longer
+            chosen = retry.delay_s(message.attempt, self._random.random())
+            delay = chosen if failure.rest_s is None else min(failure.rest_s, MOST_NACK_S)  # the longest of any engine
             message.nack(delay)
             return f"retried in {delay:.1f} s"
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])
@@ -365,8 +366,7 @@ class WatchedAttempt:
         self.record.request_cancel(code, self.serial, self.watch.reason)
 
 
-_REMEMBERED = 1_000
-_TRACE_CHARS = 4_000
+_REMEMBERED, _TRACE_CHARS = 1_000, 4_000
 
 
 class IsolatedErrors:

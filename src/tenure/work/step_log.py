@@ -46,6 +46,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """JSON, encoded by the worker's codec where it has one."""
     emitted: int = 0
     """The items that the workflow had emitted before it."""
+    made_by: str = ""
+    """The job that recorded it, where this job began again from a step of that one. A codec sealed the result about it."""
 
     @property
     def id(self) -> StepId:
@@ -54,6 +56,27 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decode_record = msgspec.msgpack.Decoder(StepRecord).decode
+NOT_TAKEN_OVER = frozenset({"checkpoint", "job"})
+"""The kinds that a job which begins again from a step does not take over: its children are its own, and its cursor would be behind that step."""
+
+
+def cut_before(records: Iterable[bytes], step: str, made_by: str) -> list[bytes] | None:
+    """Returns the records before the first of this step, as another job takes them over; None where the step is not among them."""
+    kept: list[bytes] = []
+    for data in records:
+        record = _decode_record(data)
+        if (record.kind, record.name) == (STEP, step):
+            return kept
+        if record.kind not in NOT_TAKEN_OVER:
+            taken = msgspec.structs.replace(record, emitted=0, made_by=record.made_by or made_by)
+            kept.append(encode_record(taken))
+    return None
+
+
+def step_names(records: Iterable[bytes]) -> list[str]:
+    """Returns the names of the recorded steps, in their order, each once."""
+    found = (_decode_record(data) for data in records)
+    return list(dict.fromkeys(one.name for one in found if one.kind == STEP))
 
 
 class StepLog:

@@ -96,7 +96,9 @@ class Waits:
         outcome = self._found(step)
         if outcome is None:
             signals = [one for one in self._handle.delivery.item.signals if one.name == step.name]
-            taken = sum(not self._decode(one).timed_out for one in self._handle.step_log.of("event", step.name))
+            waited = self._handle.step_log.of("event", step.name)
+            # A signal that another job took, from whose step this one began again, is none of this job's signals.
+            taken = sum(not self._decode(one).timed_out for one in waited if not one.made_by)
             if len(signals) > taken:
                 outcome = WaitOutcome(value=self.opened(signals[taken]).payload)
             elif self._is_woken(step):

@@ -79,6 +79,8 @@ def with_options(client: Client) -> None:
 
 def by_name(client: Client) -> None:
     assert_type(client.submit("encode", path=1, queue="gpu"), Job[Any])
+    unlike = client.workflow("encode")
+    assert_type(unlike.options(timeout=hours(6)).submit("a.mov", anything=1), Job[Any])
     known = client.workflow("encode", like=remote)
     assert_type(known.submit("a.mov", crf=18), Job[int])
     assert_type(known.options(timeout=hours(6)).submit(path="a.mov").wait(), int)

@@ -24,7 +24,7 @@ from tenure.contrib.django.jobs import submit_on_commit  # noqa: E402
 def ended(result):
     backend = result.task.get_backend()
     try:
-        backend.client.get(result.id).wait(60)
+        backend.client.get(result.id).wait(180)
     except JobFailed as error:
         told["said"] = str(error)
     result.refresh()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from os import _exit
 from typing import Any
 
 import nats
@@ -212,7 +213,7 @@ def test_a_child_after_a_fork_must_open_its_own_engine(opened: Opened, nats_url:
                 told += b" " + str(own.mailbox("work").depth().ready).encode()
         finally:
             os.write(writing, told)
-            os._exit(0)
+            _exit(0)
     os.close(writing)
     os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as answer:

@@ -92,7 +92,7 @@ def test_a_network_that_swallows_everything_ends_in_an_error_within_the_patience
     begun = time.monotonic()
     with pytest.raises(MailboxConnectionError):
         mailbox.send("x")
-    assert 2.5 < time.monotonic() - begun < 15
+    assert 2.5 < time.monotonic() - begun < 60
     proxy.heal()
 
 

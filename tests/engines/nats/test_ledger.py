@@ -20,6 +20,8 @@ steps = st.lists(
             [
                 "send",
                 "keyed",
+                "across",
+                "across",
                 "delayed",
                 "claim",
                 "claim",
@@ -69,6 +71,9 @@ def command(kind: str, box: str, number: int, name: str, held: list[tuple[str, s
     made: dict[str, c.AnyCommand] = {
         "send": c.Send(name, box, [c.Item(b"1", reply_to="b"), c.Item(b"2")]),
         "keyed": c.Send(name, box, [c.Item(b"k", key="k", generation=number), c.Item(b"l", key="l")]),
+        "across": c.SendAcross(
+            name, [(box, [c.Item(b"1")]), ("a", [c.Item(b"2")]), ("b", [c.Item(b"3", key="k", generation=number)])]
+        ),
         "delayed": c.Send(name, box, [c.Item(b"d", delay=float(number))]),
         "claim": c.ClaimApart(name, box, number + 1, 1.0, 2, number % 2 == 0),
         "await": c.AwaitApart(name, box, number + 1, 10.0, 2, number % 2 == 0, float(number)),

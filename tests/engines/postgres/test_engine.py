@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from os import _exit
 from typing import Any
 
 import prometheus_client
@@ -147,7 +148,7 @@ def test_a_forked_child_opens_its_own_connections_and_leaves_the_parents_alone(o
             mailbox.send("child")
             code = 0 if [message.body for message in mailbox.receive(1, 60, 5)] == ["child"] else 2
         finally:
-            os._exit(code)
+            _exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     mailbox.send("after")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from os import _exit
 from typing import Any
 
 import pytest
@@ -110,6 +111,6 @@ def test_a_forked_child_is_told_too(opened: Opened) -> None:
             mailbox.send("x")
             code = 0 if [message.body for message in poll.result()] == ["x"] else 2
         finally:
-            os._exit(code)
+            _exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

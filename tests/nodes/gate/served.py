@@ -88,7 +88,7 @@ class World:
                     datacenters=places,
                     peers=[gate.address for gate in self.gates],
                     port=0,
-                    term_s=2.0,
+                    term_s=20.0,  # a machine that stands still for seconds deposes nobody; who stops, resigns
                     **{"probes": PROBES, **self._settings},
                 )
                 gate = ServedGate(settings, [])

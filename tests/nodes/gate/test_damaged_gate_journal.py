@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.changed import changed
 from tests.nodes.gate.harness import GateWorld
 
 from tenure.control.messages.jobs import Problem, Submit
@@ -28,7 +29,7 @@ def test_gates_that_cannot_read_their_journal_say_so_and_go_on_when_they_can(nod
     for address in nodes.plan.gates:
         nodes.world.nodes[address].crash()
     whole = log.entries[-1]
-    log.entries[-1] = whole._replace(events=(whole.events[0].replace(b"at", b"ta"), *whole.events[1:]))
+    log.entries[-1] = changed(whole, events=(whole.events[0].replace(b"at", b"ta"), *whole.events[1:]))
     for address in nodes.plan.gates:
         nodes.world.nodes[address].start()
     nodes.until(lambda: all("journal" in nodes.gates[address].unready for address in (first, second)), seconds=60)

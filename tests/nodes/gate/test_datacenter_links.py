@@ -160,6 +160,7 @@ def test_no_operation_is_answered_as_if_there_were_none() -> None:
         ),
         "words": (),
         "ids": (),
+        "job_ids": ("any",),
         "token": Token(name="any", role=Role.CLIENT, sha256="a" * 64),
         "body": msgspec.Raw(b"{}"),
     }

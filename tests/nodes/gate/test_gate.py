@@ -70,8 +70,8 @@ def test_a_job_runs_where_it_says_and_its_results_come_from_everywhere(nodes: Ga
     ]
     told = nodes.why("j")
     assert "submitted with 60 s to a, b" in told
-    assert "In a: job j: completed" in told
-    assert "In b: job j: completed" in told
+    assert "In a: Nothing ended it early: it completed" in told
+    assert "In b: Nothing ended it early: it completed" in told
 
 
 def test_the_same_submission_is_one_job_and_another_under_its_id_is_refused(nodes: GateWorld) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.changed import changed
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Pace, Plan
 
@@ -184,7 +185,7 @@ def ignoring_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _choosing_anywhere(choose: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda places, *given, **options: choose([one._replace(closed="") for one in places], *given, **options)
+    return lambda places, *given, **options: choose([changed(one, closed="") for one in places], *given, **options)
 
 
 def asking_the_dead_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.changed import changed
 from tests.nodes.cast import Cast
 from tests.nodes.manager.harness import ask, submission
 from tests.nodes.manager.live_datacenter import Datacenter, run
@@ -119,7 +120,7 @@ def test_a_worker_with_silent_work(story: Story) -> None:
 
 def silence_as_progress(window: ProgressWindow, now: float) -> ProgressCounts:
     found = sound_counts(window, now)
-    return found._replace(advancing=found.advancing + found.silent, silent=0)
+    return changed(found, advancing=found.advancing + found.silent, silent=0)
 
 
 sound_counts = ProgressWindow.counts

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.changed import changed
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
@@ -34,7 +35,7 @@ async def led_and_stopped(
 
 
 def damaged(entry: Entry, **changes: Any) -> Entry:
-    return entry._replace(**(changes or {"events": (entry.events[0].replace(b"at", b"ta"), *entry.events[1:])}))
+    return changed(entry, **(changes or {"events": (entry.events[0].replace(b"at", b"ta"), *entry.events[1:])}))
 
 
 DAMAGE = {
@@ -115,7 +116,7 @@ def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept:
         log = log_of(group)
         await led_and_stopped(group, until=lambda: log.snapshot, setup={"snapshot_every": 2})
         state = log.snapshot.state
-        log.snapshot = log.snapshot._replace(state=state[:-1] + bytes([state[-1] ^ 1]))
+        log.snapshot = changed(log.snapshot, state=state[:-1] + bytes([state[-1] ^ 1]))
         manager, _ = group.open("m-2")
         await group.until(lambda: manager.ledger.damage is not None, seconds=60)
         assert f"the snapshot at {log.snapshot.seq} of journal 'jobs'" in manager.unready["journal"]

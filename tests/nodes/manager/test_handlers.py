@@ -94,6 +94,19 @@ def test_many_submissions_are_few_appends_and_each_has_its_own_outcome() -> None
     run(story)
 
 
+def test_one_of_many_that_cannot_be_begun_leaves_each_other_outcome_in_its_place() -> None:
+    """Refusals were kept by id: an id that was named twice moved all the outcomes behind it by one."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        broken = submission("twice", retry_of="gone", retry_from="a step")
+        given = (submission("twice"), broken, JobSubmission(job_id="empty", workflows=()), submission("last"))
+        reply = await ask(manager, SubmitMany(submissions=given))
+        assert [one.outcome for one in reply.jobs] == ["accepted", "refused", "refused", "accepted"]
+
+    run(story)
+
+
 def test_many_submissions_go_to_the_leader_and_are_bounded() -> None:
     async def story(group: ManagerGroup) -> None:
         manager = await led(group)

@@ -26,7 +26,8 @@ from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.jobs.topics import DECIDE, FOLD
 from tenure.nodes.manager import ledger as result_intake
 from tenure.nodes.manager.leader import JobLeadership
-from tenure.nodes.manager.ledger import JOURNAL, RESULTS, command_for
+from tenure.nodes.manager.ledger import JOURNAL, RESULTS
+from tenure.nodes.manager.result_commands import command_for
 from tenure.work.delivery import WorkItem, WorkResult
 
 AT = 1_700_000_000.0

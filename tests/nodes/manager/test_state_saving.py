@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,13 +12,15 @@ from tests.nodes.manager.harness import run_group as run
 
 from tenure.cli.journal import KINDS
 from tenure.engines.aio import calls_for
+from tenure.jobs import JobBook, state_pages
 from tenure.jobs.endings import CancelJob
-from tenure.jobs.state_pages import is_paged
+from tenure.jobs.state_pages import PackedPages, PageName, StatePages, is_paged
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.journal_checksum import opened
 from tenure.nodes.journal_repair import examine, mend
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL
+from tenure.nodes.saved_journal import PACKED_AT_ONCE
 
 PAGED = {"raise_format": None, "snapshot_every": 5}
 
@@ -149,6 +151,38 @@ def test_a_page_that_is_lost_is_damage_and_names_the_page() -> None:
         manager, _ = group.open("m-2", setup=PAGED)
         await group.until(lambda: manager.ledger.damage is not None)
         assert "page 0 of jobs is missing" in manager.unready["journal"]
+
+    run(story)
+
+
+def test_a_saving_of_hundreds_of_pages_costs_no_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding a page costs time in which nothing else runs. Here it costs a tenth of a second, so all of them cost more than two terms."""
+    monkeypatch.setattr(state_pages, "PAGE_RECORDS", 2)
+    steps: list[int] = []
+
+    async def story(group: ManagerGroup) -> None:
+        encode = StatePages.pack
+
+        def slow(self: StatePages, book: JobBook, some: Iterable[PageName], seq: int, epoch: int) -> PackedPages:
+            packed = encode(self, book, some, seq, epoch)
+            if packed.blobs:
+                steps.append(len(packed.blobs))
+                group.clock.advance(0.1 * len(packed.blobs))
+            return packed
+
+        monkeypatch.setattr(StatePages, "pack", slow)
+        first = group.open("m-1", setup={"raise_format": None, "snapshot_every": 10})[1]
+        await group.until(lambda: first.leader and first.ledger.book.pages is not None)
+        epoch = first.ledger.epoch
+        await first.commit_all([SubmitJob(submission=submission(f"j-{number}")) for number in range(400)])
+        await submit(first, *range(400, 412))
+        await group.until(lambda: saved_at(group))
+        assert sum(steps) > 200
+        assert max(steps) <= PACKED_AT_ONCE
+        assert first.leader, group.said
+        assert first.ledger.epoch == epoch, group.said
+        second = group.manager("m-2", setup=PAGED)
+        await group.until(lambda: second.ledger.book.snapshot() == first.ledger.book.snapshot())
 
     run(story)
 

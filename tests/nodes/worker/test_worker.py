@@ -249,6 +249,19 @@ def test_while_nobody_answers_it_goes_on_under_its_last_verdict_and_finds_the_ne
     run(story)
 
 
+def test_an_idle_worker_whose_report_nobody_took_reports_again_at_once() -> None:
+    async def story(stage: Stage) -> None:
+        stage.says = None
+        stage.cast.come_back()  # a report is due now, and meets nobody
+        await stage.passing(0.2)
+        stage.say(verdict=ROUTE)
+        unheard = len(stage.reports())
+        await stage.passing(2)  # the rest takes 1.5 s at most; the cadence of an idle worker is 5 s
+        assert len(stage.reports()) > unheard
+
+    run(story)
+
+
 def test_a_leader_that_is_gone_is_not_asked_again_once_the_election_names_another() -> None:
     async def story(stage: Stage) -> None:
         stage.say(verdict=ROUTE)

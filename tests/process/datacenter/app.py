@@ -121,6 +121,7 @@ def count_until(ctx: Any, told: str, log: str) -> int:
     while not os.path.exists(told):
         count += 1
         ctx.checkpoint(count)
+        note(f"{log}.saved", f"{os.getpid()} {count}")
         time.sleep(0.02)
     return int(count)
 

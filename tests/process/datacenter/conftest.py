@@ -19,12 +19,21 @@ from tenure.client.client import Client
 from tenure.engines import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.work.slots.processes import read_stat
+from tools.servers import Nats, Postgres, Valkey
 
 APP = Path(__file__).parent / "app.py"
 TERM_S = 2.0
 MISSES_ENGINE = ("could not be renewed yet", "was not answered in time", "the engine is out of reach")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """What happens in a moment on a quiet machine may take this long on a busy one. Bars on time are in bench/."""
+
+ENGINES: dict[str, Callable[[], Any] | None] = {
+    "sqlite": None,
+    "postgres": Postgres,
+    "valkey": lambda: Valkey({"appendonly": "yes"}),
+    "nats": Nats,
+}
+"""The server of each engine; None where a file is enough."""
 
 
 class Node:
@@ -115,6 +124,13 @@ class Datacenter:
         wait_until(lambda: bool(name := self.leader()) and not found.append(name), seconds, self.said)
         return found[0]
 
+    def change_leaders(self) -> Client:
+        """Kills the leader. Another one follows, and a new standby comes. Returns a client that knows both."""
+        self.managers[self.until_led()].kill()
+        self.until_led()
+        self.manager(f"m-{len(self.managers) + 1}")
+        return self.new_client()
+
     def stop_between_transactions(self, node: Node) -> None:
         """SIGSTOP, but not while it holds SQLite's write lock: nobody else could write then (docs/decisions/0090)."""
         for _ in range(100):
@@ -168,6 +184,17 @@ def datacenter(tmp_path: Path) -> Iterator[Datacenter]:
         yield datacenter
 
 
+@pytest.fixture(params=list(ENGINES))
+def on_every_engine(
+    request: pytest.FixtureRequest, own_server: Callable[[Any], Any], datacenter: Datacenter
+) -> Iterator[Datacenter]:
+    """A datacenter on each engine in turn."""
+    if (server := ENGINES[request.param]) is not None:
+        datacenter.url = own_server(server()).url
+    yield datacenter
+    datacenter.close()  # before its server goes
+
+
 @contextmanager
 def closed(datacenter: Datacenter) -> Iterator[None]:
     """Ends all of its processes afterwards, and clears away what they left on this machine."""
@@ -183,7 +210,7 @@ def closed(datacenter: Datacenter) -> Iterator[None]:
             mine = datacenter.url in board.identity.engine or str(datacenter.folder) in board.identity.engine
             board.close()
             if mine:
-                path.unlink()  # of a worker that was killed with -9: the next worker would clear it
+                path.unlink(missing_ok=True)  # of a worker that was killed with -9: the next worker would clear it
 
 
 def wait_until(

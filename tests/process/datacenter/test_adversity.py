@@ -15,7 +15,7 @@ from tenure.engines import Engine
 from tenure.jobs import JobState
 
 OFFSET = Path(__file__).with_name("offset_manager.py")
-AWAY_S = sized("seconds without any manager", short=8.0, long=60.0)
+AWAY_S = sized("seconds without any manager", short=3.0, long=60.0)
 
 
 def ran(log: Path) -> list[str]:
@@ -38,13 +38,13 @@ def test_a_leader_whose_clock_is_an_hour_off_keeps_every_deadline(
     client, log = datacenter.client, tmp_path / "log"
     client.submit("beat_for", {"seconds": 60, "log": str(log)}, job_id="too-long", timeout_seconds=6, grace=0)
     client.submit("step", {"n": 1, "log": str(tmp_path / "steps")}, job_id="short")
-    assert client.wait("short", 60).state is JobState.COMPLETED
+    assert client.wait("short", 180).state is JobState.COMPLETED
     view = client.job("too-long")
     assert view.deadline == view.submitted_at + 6
     assert abs(view.submitted_at - time.time()) < 600, "times are the engine's, not those of the leader's clock"
     wrong.kill()  # the next leader's clock is right, and the deadline stays where it was
     datacenter.until_led(60)
-    ended = client.wait("too-long", 60)
+    ended = client.wait("too-long", 180)
     assert (ended.state, ended.deadline) == (JobState.TIMED_OUT, view.deadline), client.why("too-long").text
     assert ended.ended_at >= ended.deadline
 
@@ -61,12 +61,13 @@ def test_workers_go_on_without_any_manager_and_nothing_is_lost(datacenter: Datac
     datacenter.managers["m-1"].kill()
     before = len(ran(log))
     time.sleep(AWAY_S)
-    assert len(ran(log)) > before + 3, "work that was dispatched goes on"
+    # What was dispatched goes on.
+    wait_until(lambda: len(ran(log)) >= min(before + 4, 60), why=datacenter.said)
     assert worker.process.poll() is None
     datacenter.manager("m-2")
     client = datacenter.new_client(first="m-2")
     for n in range(60):
-        view = client.wait(f"j-{n}", 60)
+        view = client.wait(f"j-{n}", 180)
         assert (view.state, view.workflows[0].result, view.workflows[0].attempt) == (JobState.COMPLETED, 2 * n, 1)
     assert sorted(map(int, ran(log))) == list(range(60))
 
@@ -110,9 +111,9 @@ def test_a_full_disk_holds_everything_up_and_loses_nothing(
     wait_until(lambda: datacenter.misses_its_engine() > 2, 60, datacenter.said)
     ballast.unlink()
     for n in range(20):
-        view = client.wait(f"j-{n}", 90)
+        view = client.wait(f"j-{n}", 180)
         assert (view.state, view.workflows[0].result) == (JobState.COMPLETED, 2 * n), client.why(view.job_id).text
     assert client.submit("step", {"n": 99, "log": str(log)}, job_id="after")
-    assert client.wait("after", 60).state is JobState.COMPLETED
+    assert client.wait("after", 180).state is JobState.COMPLETED
     epochs = datacenter.epochs()
     assert epochs == sorted(epochs)

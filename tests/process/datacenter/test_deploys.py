@@ -39,9 +39,9 @@ def test_two_versions_are_served_side_by_side(datacenter: Datacenter, tmp_path: 
         spec = WorkflowSpec(name="greet", arguments={"name": "Ada"}, version=version)
         client.submit_job(JobSubmission(job_id=f"j-{number}", workflows=(spec,)))
     for number in range(6):
-        view = client.wait(f"j-{number}", 60)
+        view = client.wait(f"j-{number}", 180)
         assert view.state is JobState.COMPLETED, client.why(view.job_id).text
         assert view.workflows[0].result == ("hello, Ada" if number % 2 == 0 else "good day, Ada")
         assert (view.workflows[0].worker, view.workflows[0].attempt) == (str(1 + number % 2), 1)
-    newest = client.wait(client.submit("greet", {"name": "Bob"}).id, 60)
+    newest = client.wait(client.submit("greet", {"name": "Bob"}).id, 180)
     assert newest.state is JobState.COMPLETED  # without a version, whoever is free

@@ -27,6 +27,6 @@ def test_work_that_is_killed_more_often_than_max_attempts_completes_when_it_save
         wait_until(lambda: log.exists() and f"saved {number}\n" in log.read_text(), 60, datacenter.said)  # noqa: B023
         worker.kill()
     datacenter.worker("--slots", "1", "--lease", "2")
-    view = client.wait("killed", 60)
+    view = client.wait("killed", 180)
     assert view.state is JobState.COMPLETED, client.why("killed").text
     assert "it had saved new work, so none of 3 tries is used" in client.why("killed").text

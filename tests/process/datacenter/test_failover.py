@@ -144,7 +144,7 @@ def test_a_submission_that_is_retried_through_a_failover_is_one_job(datacenter: 
     stop = threading.Event()
 
     def insist() -> None:
-        with datacenter.new_client() as client:
+        with datacenter.new_client(patience_s=PATIENCE_S) as client:
             while not stop.is_set():
                 outcomes.append(client.submit_job(submission).outcome)
                 time.sleep(0.01)
@@ -152,14 +152,16 @@ def test_a_submission_that_is_retried_through_a_failover_is_one_job(datacenter: 
     threads = [threading.Thread(target=insist) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    wait_until(lambda: len(outcomes) > 20, why=datacenter.said)
     datacenter.managers[first].kill()
     datacenter.manager("m-3")
     wait_until(lambda: datacenter.leader() not in ("", first), why=datacenter.said)
-    time.sleep(0.5)
+    before = len(outcomes)
+    wait_until(lambda: len(outcomes) > before + 20, why=datacenter.said)
     stop.set()
     for thread in threads:
         thread.join(PATIENCE_S)
+        assert not thread.is_alive()
     assert outcomes.count(Outcome.ACCEPTED) <= 1  # its answer may have died with the leader
     assert set(outcomes) <= {Outcome.ACCEPTED, Outcome.ALREADY}
     assert datacenter.client.wait("once", PATIENCE_S).state is JobState.COMPLETED
@@ -190,7 +192,7 @@ def test_the_commands_submit_show_explain_and_cancel(datacenter: Datacenter, tmp
 
     def tenure(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "tenure", *arguments, *where], capture_output=True, text=True, timeout=120
+            [sys.executable, "-m", "tenure", *arguments, *where], capture_output=True, text=True, timeout=180
         )
 
     log = tmp_path / "log"
@@ -229,7 +231,7 @@ def test_nobody_at_the_address_is_said_with_exit_code_3() -> None:
             [sys.executable, "-m", "tenure", "ps", "--managers", address, "--patience", "0.1"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
     assert ended.returncode == 3
     assert address in ended.stderr
@@ -240,7 +242,7 @@ def test_a_public_address_without_a_token_is_refused(tmp_path: Path) -> None:
         [sys.executable, "-m", "tenure", "manager", "--engine", f"sqlite:///{tmp_path}/t.db", "--host", "0.0.0.0"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert ended.returncode == 1
     assert "TENURE_TOKEN" in ended.stderr

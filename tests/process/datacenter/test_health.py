@@ -16,8 +16,10 @@ from tenure.control.messages.nodes import ListNodes
 from tenure.gossip import format_key
 from tenure.jobs import JobState
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 HEALTHCHECK_S = 10
+LATE_S = 20.0
+"""How much later than on a quiet machine the leader may notice something where others have the cores. The bars are in bench/."""
 
 
 def starts(worker: Node) -> list[str]:
@@ -149,7 +151,7 @@ def test_a_worker_whose_only_work_is_silent_as_it_may_be_asks_is_granted_and_liv
         return
     assert f"anna was granted {healthcheck_s:g} s (grant 1, {healthcheck_s:g} s in all)" in text
     assert "anna was denied more time: No progress since last extension" in text
-    assert lasted <= 3 * healthcheck_s + 2 or machine.excuses(1.0)
+    assert lasted <= 3 * healthcheck_s + LATE_S or machine.excuses(1.0)
     [anna] = datacenter.client.ask(ListNodes()).workers
     assert anna.verdict == "drain"  # it was denied more: no new work, and yet it lives
     assert anna.left_s > 0
@@ -171,7 +173,8 @@ def test_a_worker_that_is_killed_in_a_long_declared_silence_is_evicted_after_one
         killed = time.monotonic()
         wait_until(lambda: f"evicted {first} (" in datacenter.said(), PATIENCE_S, datacenter.said)
         took = time.monotonic() - killed
-    assert DEFAULTS["healthcheck"] - 2 <= took <= DEFAULTS["healthcheck"] + 3 or machine.excuses(1.0), took
+    # Much sooner than the declared silence ends. A report may be two seconds old when its worker is killed.
+    assert DEFAULTS["healthcheck"] - 3 <= took <= DEFAULTS["healthcheck"] + LATE_S or machine.excuses(1.0), took
     done.touch()
     view = datacenter.client.wait("quiet", PATIENCE_S)
     assert (view.state, view.workflows[0].worker == first) == (JobState.COMPLETED, False)

@@ -65,7 +65,7 @@ def test_a_deleted_or_replaced_file_ends_every_node_and_those_started_anew_are_a
     told.touch()
     with datacenter.new_client() as client:
         client.submit_job(job("new", told, log))
-        assert client.wait("new", 60).state is JobState.COMPLETED
+        assert client.wait("new", 180).state is JobState.COMPLETED
     assert "leads with epoch 1" in datacenter.managers["m-3"].said()
 
 
@@ -93,7 +93,7 @@ def test_after_redis_lost_writes_every_node_ends_and_those_started_anew_do_each_
         datacenter.worker("--slots", "2", "--lease", "6")
         told.touch()
         with datacenter.new_client() as client:
-            assert client.wait("kept", 60).state is JobState.COMPLETED
+            assert client.wait("kept", 180).state is JobState.COMPLETED
         assert begins(kept) == 2, datacenter.said()
         assert begins(lost) == 1, datacenter.said()
     finally:

@@ -26,7 +26,7 @@ from tenure.gossip.wire import encode_compressed, encode_push_pull
 
 BAR_MB = 150
 ASKS = 5
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """For one honest answer on a loaded machine. A request that is held up by the flood would wait for the deadline of a body."""
 
 HEAD = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
@@ -73,7 +73,9 @@ class Manager:
         self._datacenter = Datacenter(folder)
         # A term of the usual length: a flood makes the event loop late by a second, and the short terms of these tests would end.
         self._node = self._datacenter.manager("m-1", "--gossip", "127.0.0.1:0", "--term", "10", *options)
-        wait_until(lambda: "leads with epoch" in self._node.said(), why=self._node.said)
+        wait_until(
+            lambda: all(words in self._node.said() for words in ("leads with epoch", "gossips on")), why=self._node.said
+        )
         self.port = int(self._datacenter.addresses["m-1"].rpartition(":")[2])
         found = re.search(r"gossips on 127\.0\.0\.1:(\d+)", self._node.said())
         assert found is not None

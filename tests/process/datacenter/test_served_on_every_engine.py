@@ -1,13 +1,13 @@
 """Workers get what they serve, on every engine, with real processes: one story that plays each line of what people met (issue 17).
 
-Two managers are there from the start, and the leader is killed in the middle of the parked names, of the deploy and of the turns.
+Two managers are there from the start, and the leader is killed in the middle of each. Keys and unique jobs are in `test_keys_on_every_engine.py`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,17 @@ from typing import Any
 import pytest
 from tests.process.datacenter import catalogue_steps as steps
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
-from tests.soak import sized
+from tests.process.stillness import Stillness
 
 from tenure.backoff import Retry
 from tenure.client.client import Client
 from tenure.client.job import Job
-from tenure.jobs import JobState
-from tools.servers import Nats, Postgres, Valkey
 
 PARKED = 1_000
 EXCLUDED_S = 2.0
 """The wish that another worker takes a retry lasts so long."""
 SLACK_S = 6.0
-"""A busy machine may need this long for what takes moments. Together with the wish it is still less than the 12 s that people met."""
-OF_A = sized("jobs of tenant A before the ten of tenant B, on each engine", short=600, long=10_000)
-SERVERS: dict[str, Callable[[], Any] | None] = {
-    "sqlite": None,
-    "postgres": Postgres,
-    "valkey": lambda: Valkey({"appendonly": "yes"}),
-    "nats": Nats,
-}
+"""A busy machine may need this long for what takes moments. `test_claims.py` shows by a clock that the wish ends after 2 s."""
 MODULE = """
 import time
 from pathlib import Path
@@ -118,37 +109,19 @@ class SteadySubmissions:
             yield
         finally:
             stop.set()
-            thread.join(90)
-
-
-@pytest.fixture
-def on(own_server: Callable[[Any], Any], datacenter: Datacenter) -> Iterator[Callable[[str], None]]:
-    def start(kind: str) -> None:
-        if (server := SERVERS[kind]) is not None:
-            datacenter.url = own_server(server()).url
-
-    yield start
-    datacenter.close()  # before its server goes
+            thread.join(180)
 
 
 def serves(client: Client, name: str, version: str) -> bool:
     return any(one.workers and one.served.version == version for one in client.catalogue(name).workflows)
 
 
-def change_leaders(datacenter: Datacenter) -> Client:
-    """Kills the leader. Another one follows, and a new standby comes. Returns a client that knows both."""
-    datacenter.managers[datacenter.until_led()].kill()
-    datacenter.until_led()
-    datacenter.manager(f"m-{len(datacenter.managers) + 1}")
-    return datacenter.new_client()
-
-
 def parked_names_hold_up_nobody(datacenter: Datacenter, client: Client) -> None:
     client.submit_many("typo", [{} for _ in range(PARKED)], park=True)
     good = client.submit_many("good", [{"tenant": str(number)} for number in range(50)])
-    client = change_leaders(datacenter)
+    client = datacenter.change_leaders()
     good += client.submit_many("good", [{"tenant": str(number)} for number in range(50)])
-    assert [client.get(job.id).wait(60) for job in good] == [str(number) for number in range(50)] * 2
+    assert [client.get(job.id).wait(180) for job in good] == [str(number) for number in range(50)] * 2
     (queue,) = (one for one in client.queues().queues if one.name == "default")
     assert (queue.parked, queue.queued) == (PARKED, 0)  # none of them was ever in the engine
     story = client.why(client.jobs(name="typo", limit=1).jobs[0].job_id)
@@ -159,10 +132,11 @@ def an_excluded_worker_that_is_idle_takes_the_retry(client: Client, fleet: Fleet
     """The only other slot is busy for as long as the test wants, so the retry can only end on the worker that failed. It waits 2 s for another."""
     busy = client.submit("hold", path=str(folder / "release"))
     wait_until(lambda: client.job(busy.id).workflows[0].state == "running")
-    waited_s = client.submit("flaky", path=str(folder / "tried"), retry=Retry(delay=0.1)).wait(60)
-    assert waited_s < EXCLUDED_S + SLACK_S, "an idle worker stood beside it"
+    with Stillness() as machine:
+        waited_s = client.submit("flaky", path=str(folder / "tried"), retry=Retry(delay=0.1)).wait(180)
+    assert waited_s < EXCLUDED_S + SLACK_S or machine.excuses(1.0), "an idle worker stood beside it"
     (folder / "release").touch()
-    busy.wait(60)
+    busy.wait(180)
 
 
 def a_rolling_deploy(datacenter: Datacenter, client: Client, fleet: Fleet, workers: list[Node]) -> Node:
@@ -174,7 +148,7 @@ def a_rolling_deploy(datacenter: Datacenter, client: Client, fleet: Fleet, worke
             first = fleet.replace(workers[0], "v2-a", "2")
             wait_until(lambda: serves(client, "deploy", "2"), why=datacenter.said)
             load.versions = ["1", "2"]
-            client = change_leaders(datacenter)
+            client = datacenter.change_leaders()
             second = fleet.replace(workers[1], "v2-b", "2")
             time.sleep(0.5)
             second.process.terminate()
@@ -186,57 +160,42 @@ def a_rolling_deploy(datacenter: Datacenter, client: Client, fleet: Fleet, worke
     assert len(load.jobs) > 20
     assert {version for _, version in load.jobs} == {"1", "2"}
     for job, version in load.jobs:
-        assert client.get(job.id).wait(60) == version, client.why(job.id).text
+        assert client.get(job.id).wait(180) == version, client.why(job.id).text
     late.process.terminate()
     wait_until(lambda: late.process.poll() is not None, why=datacenter.autopsy)
     return first
 
 
-def keys_take_turns(datacenter: Datacenter, client: Client) -> None:
-    client.set_queue("fair", concurrency_key="args.tenant", paused=True)
-    client.submit_many("good", [{"tenant": "a"} for _ in range(OF_A)], queue="fair")
-    of_b = client.submit_many("good", [{"tenant": "b"} for _ in range(10)], queue="fair")
-    client = change_leaders(datacenter)
-    # A killed process keeps what is handed to its waiting claims for 5 s (NATS) or 10 s (Redis): the first results may go to the dead leader.
-    for job in client.submit_many("good", [{"tenant": ""} for _ in range(8)]):
-        assert client.wait(job.id, 60).state is JobState.COMPLETED
-    client.resume_queue("fair")
-    for job in of_b:
-        client.wait(job.id, 60)
-    last = max(client.job(job.id).ended_at for job in of_b)
-    done = client.jobs(queue="fair", state=JobState.COMPLETED, arg="tenant=a", limit=1_000).jobs
-    before = sum(row.ended_at < last for row in done)
-    story = client.why(max(of_b, key=lambda job: client.job(job.id).ended_at).id).text
-    assert before < 50, f"{before} of A were done before the last of B: {story}"
-
-
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", list(SERVERS))
-def test_workers_get_what_they_serve(
-    kind: str, on: Callable[[str], None], datacenter: Datacenter, tmp_path: Path
-) -> None:
-    on(kind)
+@pytest.mark.timeout(600)
+def test_workers_get_what_they_serve(on_every_engine: Datacenter, tmp_path: Path) -> None:
+    datacenter = on_every_engine
     fleet = Fleet(datacenter, tmp_path)
     datacenter.manager("m-1")
     datacenter.manager("m-2")
     datacenter.until_led()
     client = datacenter.client
-    # Nobody has registered, so these go to the mailbox of the old form, as all work of the first release did.
+    # Nobody has registered, so these go to the mailbox of the old form, as all work of the first release did. Names that nobody will have come first.
+    typos = client.submit_many("typo", [{} for _ in range(5)])
     early = client.submit_many("good", [{"tenant": str(number)} for number in range(20)])
-    wait_until(lambda: client.queues().queues[0].queued == 20)
+    wait_until(lambda: client.queues().queues[0].queued == 25)
+    client = datacenter.change_leaders()
     workers = [fleet.start(name, "1", "--slots", "1") for name in ("v1-a", "v1-b")]
-    assert [job.wait(60) for job in early] == [str(number) for number in range(20)]
+    assert [client.get(job.id).wait(180) for job in early] == [str(number) for number in range(20)]
+    for job in typos:
+        wait_until(lambda job=job: "serves 'typo'" in client.job(job.id).workflows[0].waits_for)  # type: ignore[misc]
+        client.cancel(job.id)
     wait_until(lambda: serves(client, "deploy", "1"), why=datacenter.said)
     steps.refused_by_every_door(datacenter, client)
     steps.once_is_once_however_it_is_submitted(datacenter, client, tmp_path)
     steps.schedules_of_unknown_names_are_refused_or_parked(datacenter, client)
     an_excluded_worker_that_is_idle_takes_the_retry(client, fleet, tmp_path)
+    begun = steps.begin_under_one_leader(client, tmp_path)
     parked_names_hold_up_nobody(datacenter, datacenter.new_client())
-    client = steps.workers_with_other_modules_get_only_what_they_serve(
-        datacenter, datacenter.new_client(), change_leaders, tmp_path
+    steps.end_under_the_next(datacenter.new_client(), begun)
+    client, waiting = steps.workers_with_other_modules_get_only_what_they_serve(
+        datacenter, datacenter.new_client(), tmp_path
     )
     steps.refused_by_every_door(datacenter, client)  # by the third leader: the catalogue is still known
-    steps.equal_jobs_are_one(client)
     a_rolling_deploy(datacenter, datacenter.new_client(), fleet, workers)
-    keys_take_turns(datacenter, datacenter.new_client())
+    waiting.is_released(datacenter.new_client())

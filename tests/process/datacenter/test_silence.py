@@ -19,7 +19,7 @@ from tools.servers import FaultProxy, Nats
 JOBS = 24
 SILENT_S = sized("seconds of a silent NATS server under a datacenter", short=5.0, long=18.0)
 TIMEOUT_S = sized("seconds of patience of its nodes", short=1.0, long=5.0)
-BACK_S = 20.0
+BACK_S = 90.0
 """From the first answer of the server to the end of all jobs: a lease, a term and the work, on a busy machine. On a quiet one it is 6."""
 GROWTH_BYTES = 64 * 2**20
 BUSY = 0.25
@@ -45,7 +45,7 @@ def ran(log: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["frozen", "half-open"])
 def test_every_job_ends_after_the_server_was_silent(
     kind: str, own_server: Callable[[Any], Any], datacenter: Datacenter, tmp_path: Path
@@ -76,7 +76,7 @@ def test_every_job_ends_after_the_server_was_silent(
             server.resume() if kind == "frozen" else proxy.heal()
         thawed = monotonic()
         for number in range(JOBS):
-            view = datacenter.client.wait(f"job-{number}", 60)
+            view = datacenter.client.wait(f"job-{number}", 180)
             assert view.state is JobState.COMPLETED, datacenter.client.why(view.job_id).text
         assert monotonic() - thawed < BACK_S
         assert all(read_stat(pid) is not None for pid in pids), datacenter.autopsy()

@@ -55,7 +55,7 @@ def test_manager_gate_and_worker_wait_for_an_engine_that_is_away_and_say_so_once
         with datacenter.new_client() as client:
             spec = WorkflowSpec(name="only", function="step", arguments={"n": 1, "log": str(log)})
             client.submit_job(JobSubmission(job_id="first", workflows=(spec,)))
-            assert client.wait("first", 60).state is JobState.COMPLETED
+            assert client.wait("first", 180).state is JobState.COMPLETED
     finally:
         datacenter.close()  # before its server goes
 
@@ -70,7 +70,7 @@ def test_the_end_of_the_terminal_drains_a_worker_and_stops_a_manager(datacenter:
     worker.signal(signal.SIGHUP)
     wait_until(lambda: "draining: nothing more is claimed" in worker.said(), why=worker.autopsy)
     told.touch()
-    assert datacenter.client.wait("running", 60).state is JobState.COMPLETED
+    assert datacenter.client.wait("running", 180).state is JobState.COMPLETED
     wait_until(lambda: worker.process.poll() is not None, why=worker.autopsy)
     assert worker.process.returncode == 0, worker.said()
     assert log.read_text().split() == ["start", "1", "end", "1"]

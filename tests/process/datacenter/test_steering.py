@@ -16,12 +16,18 @@ from tenure.jobs import JobState
 
 def tenure(client_address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tenure", *arguments, "--address", client_address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
 def begun(log: Path) -> list[int]:
     """Where each attempt began to count."""
     return [int(line.rsplit(" ", 1)[1]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def attempts_that_saved(log: Path) -> int:
+    """The number of processes that saved a number: each attempt here runs in a process of its own."""
+    saved = Path(f"{log}.saved")
+    return len({line.split()[0] for line in saved.read_text().splitlines()}) if saved.exists() else 0
 
 
 def state_of(client: Client) -> tuple[str, str]:
@@ -40,14 +46,14 @@ def test_a_running_job_is_moved_paused_resumed_and_given_time_and_goes_on_from_i
     datacenter.worker("--slots", "1", "--name", "w-1")
     wait_until(lambda: len(client.nodes().workers) == 1, why=datacenter.said)
     client.submit("count_until", {"told": str(told), "log": str(log)}, job_id="count", timeout=600)
-    wait_until(lambda: state_of(client) == ("running", "w-1"), why=datacenter.said)
+    wait_until(lambda: state_of(client) == ("running", "w-1") and attempts_that_saved(log) == 1, why=datacenter.said)
     with pytest.raises(NodeRefusedError, match="no other worker that takes work serves it"):
         client.move("count", "w-1 is needed")
 
     datacenter.worker("--slots", "1", "--name", "w-2")
     wait_until(lambda: len(client.nodes().workers) == 2, why=datacenter.said)
     wait_until(lambda: tenure(address, "move", "count", "-r", "w-1 is needed").returncode == 0, why=datacenter.said)
-    wait_until(lambda: state_of(client) == ("running", "w-2"), why=datacenter.said)
+    wait_until(lambda: state_of(client) == ("running", "w-2") and attempts_that_saved(log) == 2, why=datacenter.said)
 
     done = tenure(address, "pause", "count", "--reason", "the licence server is down")
     assert done.returncode == 0, done.stderr
@@ -59,13 +65,13 @@ def test_a_running_job_is_moved_paused_resumed_and_given_time_and_goes_on_from_i
     assert "paused it: the licence server is down" in client.why("count").why.answer
 
     assert tenure(address, "resume", "count", "-r", "it is back").returncode == 0
-    wait_until(lambda: state_of(client)[0] == "running", why=datacenter.said)
+    wait_until(lambda: state_of(client)[0] == "running" and len(begun(log)) == 3, why=datacenter.said)
     assert tenure(address, "extend", "count", "1h", "-r", "slow disk").returncode == 0
     deadline = client.job("count").deadline
     assert deadline is not None
     assert deadline > client.job("count").now + 3_600
     told.touch()
-    view = client.wait("count", 60)
+    view = client.wait("count", 180)
     starts, text = begun(log), client.why("count").text
     assert view.state is JobState.COMPLETED, text
     assert len(starts) == 3, text

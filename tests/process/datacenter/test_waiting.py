@@ -20,7 +20,7 @@ from tests.soak import sized
 from tools.servers.process import free_port
 
 from tenure.client.client import Client
-from tenure.errors import JobFailed, NodeRefusedError
+from tenure.errors import JobFailed, NodeRefusedError, NodeUnavailableError
 from tenure.jobs import JobState
 from tools.servers import Postgres
 
@@ -71,13 +71,17 @@ class WaitingStory:
         return client
 
     def kill_leading_gate(self) -> None:
-        for name, (node, address) in self._gates.items():
-            with Client([address], patience_s=3) as client:
+        """Kills the gate that leads, once one does: on a busy machine a term of 2 s may just have been lost."""
+        wait_until(lambda: bool(self._leading_gate()), why=self.datacenter.said)
+        name = self._leading_gate() or next(iter(self._gates))
+        self._gates.pop(name)[0].kill()
+
+    def _leading_gate(self) -> str:
+        for name, (_, address) in self._gates.items():
+            with Client([address], patience_s=3) as client, suppress(NodeUnavailableError):
                 if client.leader().leads:
-                    node.kill()
-                    del self._gates[name]
-                    return
-        pytest.fail("no gate leads")
+                    return name
+        return ""
 
     def stop(self, node: Node) -> None:
         """Stops a worker: on SQLite not while it holds the write lock, which nobody else could take then."""
@@ -94,6 +98,25 @@ class WaitingStory:
         """Returns the ids of the two children of `parent`, once both have run."""
         wait_until(lambda: all(self.lines(f"child-{n}") for n in (2, 3)))
         return self.lines("child-2")[0], self.lines("child-3")[0]
+
+    def has_waited(self, client: Client, *jobs: str) -> None:
+        """Waits until each is suspended, or has ended: on a busy machine their time may be over before anybody looks."""
+        for job in jobs:
+            wait_until(
+                lambda job=job: (
+                    "suspended" in [one.state for one in client.job(job).workflows] or client.job(job).ended
+                ),
+                why=lambda job=job: client.why(job).text,
+            )
+
+    def runs_elsewhere(self, client: Client, job: str, holder: str) -> None:
+        """Waits until the leader has heard that another worker has the job: from then on the end of its former holder moves it no more."""
+
+        def heard() -> bool:
+            (one,) = client.job(job).workflows
+            return one.state == "running" and one.worker not in ("", holder)
+
+        wait_until(heard, why=lambda: client.why(job).text)
 
     def is_suspended(self, client: Client, *jobs: str) -> None:
         for job in jobs:
@@ -122,8 +145,9 @@ def begin_to_wait(story: WaitingStory, client: Client, gates: Client) -> None:
     client.submit("asks", job_id="late", log=log, timeout=12)
     client.submit("parent", job_id="parent", log=log)
     gates.submit("asks", job_id="gated", log=log, times=2)
-    assert client.get("early").wait(60) == ["first", "second"]
-    story.is_suspended(client, "sleeper", "killed", "cancelled", "twice", "late", "parent")
+    assert client.get("early").wait(180) == ["first", "second"]
+    story.has_waited(client, "sleeper", "late")
+    story.is_suspended(client, "killed", "cancelled", "twice", "parent")
     story.is_suspended(client, *story.children())
     wait_until(lambda: story.lines("gated") == ["asked"], why=lambda: gates.why("gated").text)
 
@@ -148,19 +172,19 @@ def while_everything_waits(story: WaitingStory, worker: Node, client: Client, ga
     for _ in range(2):
         gates.signal("gated", "approved", "one", id="g-1")
     story.worker("berta")
-    assert client.get("killed").wait(60) == [{"by": "ada"}]
+    assert client.get("killed").wait(180) == [{"by": "ada"}]
     assert client.job("cancelled").state is JobState.CANCELLED
     story.is_suspended(client, "twice", "parent", other)
     client.signal("twice", "approved", "second", id="mail-2")
-    assert client.get("twice").wait(60) == ["first", "second"]
+    assert client.get("twice").wait(180) == ["first", "second"]
     client.signal(other, "go")
-    assert client.get("parent").wait(60) == 13
+    assert client.get("parent").wait(180) == 13
     gates.signal("gated", "approved", "two", id="g-2")
-    assert gates.get("gated").wait(60) == ["one", "two"]
+    assert gates.get("gated").wait(180) == ["one", "two"]
     with suppress(JobFailed):
-        client.get("late").wait(60)
+        client.get("late").wait(180)
     assert client.job("late").state is JobState.TIMED_OUT
-    assert client.get("sleeper").wait(60) == {"at": 7}
+    assert client.get("sleeper").wait(180) == {"at": 7}
     assert (story.lines("sleeper"), client.job("sleeper").workflows[0].attempt) == (["before", "after"], 1)
     with pytest.raises(NodeRefusedError, match="ended"):
         client.signal("cancelled", "approved")
@@ -184,48 +208,57 @@ def while_it_wakes(story: WaitingStory, client: Client) -> None:
             holder.kill()
         else:
             story.stop(holder)
-        wait_until(lambda job=job: story.lines(job).count("awake") == 2, why=lambda job=job: client.why(job).text)
+            wait_until(lambda: f"evicted {holder.name}" in story.datacenter.said(), why=lambda: str(client.nodes()))  # noqa: B023
+        wait_until(lambda job=job: story.lines(job).count("awake") >= 2, why=lambda job=job: client.why(job).text)
+        story.runs_elsewhere(client, job, holder.name)
         if job == "evicted":
             # Its slot is not stopped: until its lease is over it may run the last step too, though nobody records that.
             time.sleep(LEASE_S)
         until.touch()
-        assert client.get(job).wait(60) == "done"
-        assert Counter(story.lines(job)) == {"before": 1, "first": 1, "awake": 2, "last": 1}
+        assert client.get(job).wait(180) == "done"
+        lines = Counter(story.lines(job))
+        # Its lease may run out before its healthcheck deadline. Then another has it already, and loses it to a third when nobody has heard of that by the eviction.
+        assert lines.pop("awake") in (2, 3), lines
+        assert lines == {"before": 1, "first": 1, "last": 1}
         if job == "evicted":
-            # Its lease may run out before its healthcheck deadline: then the eviction, which comes all the same, is none of the job's.
-            wait_until(lambda: f"evicted {holder.name}" in story.datacenter.said(), why=lambda: str(client.nodes()))  # noqa: B023
             holder.kill()
 
 
 def while_steps_are_recorded(story: WaitingStory, client: Client) -> None:
     """Kills the slot again and again. A step may run twice only if its result was not acknowledged before."""
-    client.submit("counts", job_id="counts", log=story.log, steps=STEPS)
+    enough = story.folder / "enough"
+    client.submit("counts", job_id="counts", log=story.log, steps=STEPS, enough=str(enough))
     killed: set[int] = set()
 
-    def fresh() -> set[int]:
-        return {int(pid) for pid in story.lines("pid")} - killed
+    def fresh(of: str = "pid") -> set[int]:
+        return {int(pid) for pid in story.lines(of)} - killed
 
     for _ in range(KILLS):
-        wait_until(lambda: bool(fresh()) or client.job("counts").ended, why=lambda: client.why("counts").text)
-        seen = len(story.lines("ack"))
-        wait_until(lambda seen=seen: len(story.lines("ack")) > seen + 2 or client.job("counts").ended)
+        wait_until(lambda: bool(fresh()), why=lambda: client.why("counts").text)
+        # The last step does not run before all kills: however slow this test is, it strikes a job that is at work.
+        acks = len(story.lines("ack"))
+        wait_until(
+            lambda acks=acks: len(story.lines("ack")) > acks + 2 or bool(fresh("waits")),
+            why=lambda: client.why("counts").text,
+        )
         for pid in fresh():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             killed.add(pid)
-    assert client.get("counts").wait(120) == STEPS
+    enough.touch()
+    assert client.get("counts").wait(180) == STEPS
     acknowledged: set[str] = set()
     for line in Path(story.log).read_text().splitlines():
         word, _, number = line.partition(" ")
         if word == "ack":
             acknowledged.add(number)
         assert not (word == "ran" and number in acknowledged), f"step {number} ran after its result was acknowledged"
-    assert len(killed) >= 2
+    assert len(killed) >= KILLS
     assert len(acknowledged) == STEPS
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_work_that_waits_outlives_whoever_held_it(
     kind: str, own_server: Callable[[Postgres], Postgres], story: WaitingStory

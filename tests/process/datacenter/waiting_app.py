@@ -67,10 +67,15 @@ def holds_when_awake(ctx: Any, log: str, until: str) -> str:
 
 
 @workflow(retry=Retry(delay=0.02, max_delay=0.05, max_attempts=10))
-def counts(ctx: Any, log: str, steps: int) -> int:
-    """Says of each step when it runs, and when it is acknowledged."""
+def counts(ctx: Any, log: str, steps: int, enough: str) -> int:
+    """Says of each step when it runs, and when it is acknowledged. Before the last one it waits for a file."""
     note(log, f"pid {os.getpid()}")
     for number in range(steps):
+        if number == steps - 1:
+            note(log, f"waits {os.getpid()}")
+            for _ in ctx.polling(0.05, 500, "the file"):
+                if Path(enough).exists():
+                    break
         ctx.step("count", note, log, f"ran {number}", key=str(number))
         note(log, f"ack {number}")
     return steps

@@ -36,7 +36,7 @@ def why_not() -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=180,
         )
         return "" if "ready" in tried.stdout else f"no TUN devices: {tried.stderr.strip()[-200:]}"
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -143,7 +143,7 @@ class NamespaceCluster(Cluster):
         return ["ip", "netns", "exec", self._places[place]]
 
     def client_in(self, datacenter: str) -> Any:
-        return Inside(self._places[datacenter], self._manager_addresses(datacenter), 30.0)
+        return Inside(self._places[datacenter], self._manager_addresses(datacenter), 180.0)
 
-    def client(self, patience_s: float = 60.0, addresses: Sequence[str] = ()) -> Any:
+    def client(self, patience_s: float = 180.0, addresses: Sequence[str] = ()) -> Any:
         return Inside(self._places["gates"], addresses or self.gate_addresses, patience_s)

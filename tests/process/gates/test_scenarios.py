@@ -28,6 +28,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from tests.process.gates.play import (
     decisions,
     ended,
     everywhere,
+    leading,
     runs_everywhere,
     states,
     submission,
@@ -80,14 +82,14 @@ def client(world: Skewed) -> Iterator[Any]:
 def test_a_leader_and_then_a_gate_die_and_the_deadline_stays_where_it_was(world: Skewed, client: Any) -> None:
     """Scenarios 1 and 2: tracking goes on with the successors, from the same start."""
     # Two elections have to fit into its time. Where it took long to start all the nodes, they take long too.
-    job_id, timeout_s = "survivor", max(20.0, 4 * world.started_in_s)
+    job_id, timeout_s = "survivor", max(30.0, float(ceil(4 * world.started_in_s)))
     both_die(world, client, job_id, timeout_s)
-    assert states(ended(client, job_id, timeout_s + 90)) == everywhere(JobState.TIMED_OUT)
+    assert states(ended(client, job_id, timeout_s + 180)) == everywhere(JobState.TIMED_OUT)
     told = client.why(job_id).text
     assert re.search(r"a has a new leader, token [2-9]", told)
     assert "another gate took over, from the same start" in told
     # Once, by the gate that took over, and not before its time.
-    assert [link.after >= timeout_s for link in decisions(client, job_id)] == [True]
+    assert [link.after >= timeout_s - 0.1 for link in decisions(client, job_id)] == [True]  # what is shown is rounded
 
 
 def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> None:
@@ -95,10 +97,10 @@ def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> None:
     client.submit_job(submission(job_id, "endless", timeout_s))
     runs_everywhere(client, job_id)
     deadline = client.job(job_id).deadline
-    leader = world.leading_manager("a")
+    leader = leading(lambda: world.leading_manager("a"))
     world.managers["a"][leader].kill()
     until(lambda: world.leading_manager("a") not in (-1, leader), "the standby leads")
-    gate = world.leading_gate()
+    gate = leading(world.leading_gate)
     world.gates[gate].kill()
     until(lambda: world.leading_gate() not in (-1, gate), "the other gate leads")
     view = client.job(job_id)
@@ -120,11 +122,11 @@ def test_without_gates_reports_wait_and_jobs_end_by_the_fallback(world: Skewed, 
     runs_everywhere(client, "abandoned")
     for gate in world.gates:
         gate.kill()
-    world.managers["b"][world.leading_manager("b")].kill()
+    world.managers["b"][leading(lambda: world.leading_manager("b"))].kill()
     abandoned.falls("a", "b")
     with world.client_in("a") as in_a, world.client_in("b") as in_b:
         for there in (in_a, in_b):
-            until(lambda there=there: there.job("abandoned").ended, "the first job falls back", FALLBACK_S + 60)
+            until(lambda there=there: there.job("abandoned").ended, "the first job falls back", FALLBACK_S + 180)
             assert f"the gate has not answered for {FALLBACK_S:.0f} s" in there.why("abandoned").text
             assert there.job("orphan").state is JobState.RUNNING
         orphan.falls("b")
@@ -149,7 +151,7 @@ def test_a_decision_with_the_token_of_a_dead_leader_is_refused_corrected_and_sai
     stale = Silence(tmp_path, "stale")
     client.submit_job(stale.submission)
     runs_everywhere(client, "stale")
-    leader = world.leading_manager("a")
+    leader = leading(lambda: world.leading_manager("a"))
     world.deafen("a", leader)
     stale.falls("a")
     until(lambda: bool(decisions(client, "stale")), "the gate decides")
@@ -161,9 +163,11 @@ def test_a_decision_with_the_token_of_a_dead_leader_is_refused_corrected_and_sai
     with world.client_in("a") as there:
         links = there.why("stale").why.links
     kinds = [link.kind for link in links]
-    [refused] = [link for link in links if link.kind == "GlobalDecisionRefused"]
+    refused = next(link for link in links if link.kind == "GlobalDecisionRefused")
     token = refused.evidence["own_token"]
-    assert f"it echoes token {token - 1}, and this leader's is {token}" in refused.what
+    echoed = re.search(rf"it echoes token (\d+), and this leader's is {token}", refused.what)
+    assert echoed is not None, refused.what
+    assert int(echoed[1]) < token
     assert kinds.index("LeaderElected") < kinds.index("GlobalDecisionRefused") < kinds.index("JobEnded")
     # The gate took the correction for what it is, and decided nothing anew.
     assert len(decisions(client, "stale")) == 1
@@ -184,7 +188,7 @@ def test_a_link_that_is_cut_past_the_fallback_and_a_datacenter_that_comes_back(
     fallen.falls("b")
     absent.falls("a")
     with world.client_in("b") as there:
-        until(lambda: there.job("fallen").ended, "b falls back", FALLBACK_S + 60)
+        until(lambda: there.job("fallen").ended, "b falls back", FALLBACK_S + 180)
         assert f"the gate has not answered for {FALLBACK_S:.0f} s" in there.why("fallen").text
         until(lambda: states(client.job("absent"))["a"] is JobState.TIMED_OUT, "the gate has decided")
         until(lambda: answering(client, "absent") == {"a": True, "b": False}, "the gate sees who is there")

@@ -86,7 +86,7 @@ class SerfAgent:
 
     def _await_rpc(self) -> None:
         host, port = self._rpc.split(":")
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while time.monotonic() < end:
             try:
                 socket.create_connection((host, int(port)), timeout=1).close()
@@ -105,7 +105,7 @@ class SerfAgent:
             [str(self._binary), verb, f"-rpc-addr={self._rpc}", *rest],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         if check:

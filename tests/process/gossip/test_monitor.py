@@ -37,7 +37,7 @@ class Monitor:
                 self.lines.append(json.loads(line))
                 self._arrived.notify_all()
 
-    def wait(self, event: str, node: str, seconds: float = 60.0) -> dict:
+    def wait(self, event: str, node: str, seconds: float = 180.0) -> dict:
         def found() -> dict | None:
             return next((line for line in self.lines if (line["event"], line["node"]) == (event, node)), None)
 
@@ -80,11 +80,11 @@ def test_monitors_see_each_other_join_leave_and_die(monitor, tmp_path: Path) -> 
     victim.wait("joined", "leaver")
     leaver.process.send_signal(signal.SIGTERM)
     first.wait("left", "leaver")
-    assert leaver.process.wait(60) == 0
+    assert leaver.process.wait(180) == 0
     victim.process.kill()
     first.wait("failed", "victim")
 
 
 def test_a_monitor_whose_seed_is_not_there_says_so_and_fails(monitor) -> None:
     lonely = monitor("lonely", "--join", "127.0.0.1:1")
-    assert lonely.process.wait(60) == 1
+    assert lonely.process.wait(180) == 1

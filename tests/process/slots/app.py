@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from os import _exit
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def crash_in_c(ctx: Any) -> str:
 @workflow(max_attempts=2, retry=SOON)
 def exit_hard(ctx: Any) -> str:
     if ctx.attempt == 1:
-        os._exit(17)
+        _exit(17)
     return "second attempt"
 
 
@@ -171,7 +172,8 @@ def save_when_told(ctx: Any, told: str, log: str) -> str:
 
 
 @workflow(stall=60)
-def ignore_cancel(ctx: Any) -> None:
+def ignore_cancel(ctx: Any, log: str) -> None:
+    note(log, f"start {ctx.attempt} {os.getpid()}")
     while True:
         with contextlib.suppress(Exception):
             ctx.beat()

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from os import _exit
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def leave_children(ctx: Any, log: str) -> int:
             if n % 4 == 2:
                 os.setsid()
                 if os.fork():
-                    os._exit(0)
+                    _exit(0)
             note(log, str(os.getpid()))
             if n % 4 == 3:
                 os.kill(os.getpid(), signal.SIGSTOP)

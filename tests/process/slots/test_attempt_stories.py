@@ -33,13 +33,13 @@ from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
 WORKER = "worker-of-the-stories"
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 SETTINGS = SlotSettings(
     queue=SLOTS.queue,
     slots=1,
-    lease_s=3.0,
-    claim_s=1.5,
-    stall_s=5.0,
+    lease_s=9.0,  # an attempt is not to lose its lease because the machine is busy
+    claim_s=4.5,
+    stall_s=20.0,
     grace_s=1.0,
     wait_s=1.0,
     courier="tests.process.slots.story_app:connect",

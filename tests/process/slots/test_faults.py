@@ -9,10 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.process.slots.conftest import Desk, wait_until
+from tests.process.slots.conftest import PATIENCE_S, Desk, wait_until
 from tests.process.stillness import Stillness
 
-from tenure.work.delivery import Cause, WorkFailure
+from tenure.work import mailbox_for
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots.claims import STRANGER_PATIENCE_S
 
 # The lease plays no part here: it is longer than a machine stands still.
 QUICK = ("--slots", "2", "--grace", "0.3", "--lease", "60", "--stall", "30")
@@ -128,6 +130,20 @@ def test_unknown_names_and_wrong_arguments_fail_that_work_and_never_the_worker(
     desk.send("add", one=1)
     assert desk.answer().ok
     assert worker.process.poll() is None
+
+
+def test_without_managers_nothing_waits_behind_names_that_the_worker_does_not_have(desk: Desk) -> None:
+    """They waited 10 s for a worker that has them, and the whole queue with them."""
+    for number in range(5):
+        desk.send("nobody", job=f"typo-{number}")
+    others = desk.engine.mailbox(mailbox_for("work", "nobody"), WorkItem, WorkResult)
+    others.send(WorkItem(workflow="nobody"))
+    desk.send("add", one=1)
+    with Stillness() as machine:
+        desk.start(*QUICK)
+        [first] = desk.replies.receive(1, 60, PATIENCE_S)
+    assert first.failure is None or machine.excuses(STRANGER_PATIENCE_S / 4)
+    assert others.depth() == (1, 0, 0), "a worker claims only what it serves from mailboxes that name the workflow"
 
 
 def test_a_hung_slot_is_killed_and_its_work_done_again_while_another_goes_on(desk: Desk, tmp_path: Path) -> None:

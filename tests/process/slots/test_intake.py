@@ -95,6 +95,6 @@ def test_verdicts_close_and_open_the_intake_at_once_and_an_eviction_ends_with_so
             message.acknowledge()
         slots.allow(None)
         send(low, "third", 0.01)
-        [reply] = replies.receive(1, 60, 20) or replies.receive(1, 60, 20)
+        [reply] = replies.receive(1, 60, PATIENCE_S)
         assert (reply.body.job_id, reply.body.worker, reply.body.ok) == ("third", "anna", True)
         until(lambda: slots.view().completed == 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.changed import changed
 
 from tenure.backoff import Retry
 from tenure.clock import SystemClock
@@ -23,6 +24,7 @@ from tenure.engines.contracts import Exchanged
 from tenure.errors import EngineUnavailableError
 from tenure.logs import log_to
 from tenure.randomness import new_id
+from tenure.work import mailbox_for
 from tenure.work.attempt_logs import FileLines
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.runner import IsolatedErrors
@@ -278,7 +280,7 @@ def test_a_claim_that_is_asked_for_under_another_id_is_stranded(
     whole = EngineExchange._exchange
 
     def forgetful(self: EngineExchange, plan: ExchangePlan) -> Any:
-        return whole(self, plan._replace(claim_id=new_id()))
+        return whole(self, changed(plan, claim_id=new_id()))
 
     monkeypatch.setattr(EngineExchange, "_exchange", forgetful)
     with site(tmp_path, done) as (made, slot):
@@ -436,3 +438,34 @@ def _until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)
+
+
+def test_without_managers_nothing_waits_behind_names_that_the_worker_does_not_have(tmp_path: Path) -> None:
+    """They were given back at once, claimed again, and the whole mailbox was left alone meanwhile: what was behind them waited for 10 s and more."""
+
+    def work(handed: HandOver) -> list[SlotFrame]:
+        return [WorkFinished(handed.number, 0.001, True, result())]
+
+    with site(tmp_path, work) as (desk, _):
+        desk.work.send_many([Outgoing(WorkItem(workflow="lnog"), reply_to="replies") for _ in range(5)])
+        desk.send(3)
+        desk.answered(3)
+        desk.desk.drain()  # it holds them no longer: another worker may have them
+        taken = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(taken) < 5:  # a claim that was under way may meet them once more, and gives them back
+            assert time.monotonic() < deadline, f"{taken} {desk.work.depth()}"
+            taken += desk.work.receive(5 - len(taken), wait_time_seconds=1)
+        assert [one.delivery_count for one in taken] == [1] * 5, "they were never started"
+
+
+def test_without_managers_a_worker_also_takes_what_is_sent_to_the_mailbox_of_its_workflow(tmp_path: Path) -> None:
+    def work(handed: HandOver) -> list[SlotFrame]:
+        return [WorkFinished(handed.number, 0.001, True, result())]
+
+    with site(tmp_path, work) as (desk, slot):
+        for name in (mailbox_for("work", "w"), mailbox_for("work", "w", "1"), mailbox_for("work", "other")):
+            desk.engine.mailbox(name, WorkItem, WorkResult).send(WorkItem(workflow="w"), reply_to="replies")
+        desk.answered(2)
+        assert sorted(one.queue for one in slot.handed) == ["work/w/", "work/w/1"]
+        assert desk.engine.mailbox("work/other/").depth() == (1, 0, 0)

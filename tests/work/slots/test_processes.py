@@ -99,7 +99,7 @@ processes.keep_present()
 processes.begin(0)
 pid = os.fork()
 if pid == 0:
-    os._exit(0)
+    _exit(0)
 while read_stat(pid).state != "Z":
     time.sleep(0.001)
 print(processes.end(0), own_children())

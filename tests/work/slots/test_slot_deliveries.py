@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -15,9 +16,10 @@ from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.logs import log_to
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots import slot_deliveries
 from tenure.work.slots.claim_page import ClaimPage, NamedClaim
 from tenure.work.slots.processes import read_stat
-from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
+from tenure.work.slots.slot_deliveries import LOCK_S, DeadWorkerCleanup
 
 MINE, OTHER = "memory://mine", "memory://other"
 LEASE_S = 60.0
@@ -38,6 +40,17 @@ def clear(folder: Path, engine: Engine, engine_name: str, said: Callable[[str], 
     return DeadWorkerCleanup(
         folder, engine, engine_name, clock=engine.clock, random=Random(1), log=log_to(said)
     ).clear()
+
+
+def clear_in_vain(folder: Path, engine: Engine, clock: ManualClock) -> None:
+    """A cleanup that meets a lock which stays taken: it gives up soon."""
+    with ThreadPoolExecutor(1) as pool:
+        cleared = pool.submit(clear, folder, engine, MINE)
+        try:
+            clock.until_waiting(1, real_seconds=60)
+        finally:
+            clock.advance(LOCK_S)
+        assert cleared.result(60) == 0
 
 
 def dead_board(
@@ -100,6 +113,38 @@ def test_work_that_ran_is_settled_at_once_as_failed_with_its_worker(
     assert failure.evidence["phase"] == "running"
 
 
+def test_a_cleanup_for_another_engine_does_not_keep_the_successor_of_a_dead_worker_from_its_work(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead_board(tmp_path, engine, MINE)
+    found: list[int] = []
+
+    def scan_slowly(incarnation: str) -> int:
+        """Its own successor starts while the other worker still walks over all processes of the machine."""
+        monkeypatch.undo()
+        found.append(clear(tmp_path, engine, MINE))
+        return 0
+
+    monkeypatch.setattr(slot_deliveries, "kill_strays", scan_slowly)
+    assert clear(tmp_path, engine, OTHER) == 0
+    assert found == [1]
+
+
+def test_a_board_that_another_cleanup_looks_at_in_this_moment_is_waited_for(
+    tmp_path: Path, engine: Engine, clock: ManualClock
+) -> None:
+    looked_at = BeatBoard.open(dead_board(tmp_path, engine, MINE))
+    assert looked_at.lock()
+    with ThreadPoolExecutor(1) as pool:
+        cleared = pool.submit(clear, tmp_path, engine, MINE)
+        try:
+            clock.until_waiting(1, real_seconds=60)
+        finally:
+            looked_at.close()
+            clock.advance(LOCK_S)
+        assert cleared.result(60) == 1
+
+
 def test_work_whose_last_attempt_ended_with_its_worker_is_a_dead_letter(tmp_path: Path, engine: Engine) -> None:
     dead_board(tmp_path, engine, MINE, max_attempts=1)
     assert clear(tmp_path, engine, MINE) == 1
@@ -158,13 +203,15 @@ def test_what_a_dead_worker_had_claimed_and_not_settled_is_back_at_once_and_coun
     assert not list(tmp_path.glob("claims-*"))
 
 
-def test_a_worker_of_another_pid_namespace_lives_while_it_holds_its_board(tmp_path: Path, engine: Engine) -> None:
+def test_a_worker_of_another_pid_namespace_lives_while_it_holds_its_board(
+    tmp_path: Path, engine: Engine, clock: ManualClock
+) -> None:
     """Its pid is nobody here. Its lock says that it lives, and the end of its process frees the lock."""
     identity = BoardIdentity(
         incarnation="far", pid=2**22 + 1, pid_started=1, boot_id=engine.clock.boot_id(), engine=MINE
     )
     board = BeatBoard.create(tmp_path, 1, identity)
-    assert clear(tmp_path, engine, MINE) == 0
+    clear_in_vain(tmp_path, engine, clock)
     kept = board.path.read_bytes()
     board.close()
     board.path.write_bytes(kept)
@@ -188,11 +235,11 @@ def test_a_board_without_a_lock_is_judged_by_its_pid(tmp_path: Path, engine: Eng
     assert path.exists()
 
 
-def test_one_of_two_cleanups_clears_up_after_a_dead_worker(tmp_path: Path, engine: Engine) -> None:
+def test_one_of_two_cleanups_clears_up_after_a_dead_worker(tmp_path: Path, engine: Engine, clock: ManualClock) -> None:
     path = dead_board(tmp_path, engine, MINE)
     first = BeatBoard.open(path)
     assert first.lock()
-    assert clear(tmp_path, engine, MINE) == 0
+    clear_in_vain(tmp_path, engine, clock)
     first.close()
     assert clear(tmp_path, engine, MINE) == 1
 

@@ -31,6 +31,7 @@ from tenure.jobs.workers import WorkerEvicted
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.state_saving import read_pages_now
+from tests.changed import changed
 from tests.worlds.datacenter.times import EXTENSION_BOUND_S, LATE_S
 
 COUNTED = ("state", "cause", "rule")
@@ -126,7 +127,7 @@ class JournalWatch:
             book.replay(self.entries.pop(seq))
         saved = self._saved(found.seq, whole.state)
         self._require(book.snapshot() == saved, f"the snapshot at {found.seq} is not the fold up to there")
-        self._snapshot = found._replace(state=saved)
+        self._snapshot = changed(found, state=saved)
 
     def _saved(self, seq: int, state: bytes) -> bytes:
         """The whole state that was saved: a snapshot of format 1, or the root of one in pages."""

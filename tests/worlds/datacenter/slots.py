@@ -26,6 +26,7 @@ from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkIt
 from tenure.work.registry import Registry, Workflow
 from tenure.work.runner import WatchedAttempt
 from tenure.work.slots.claims import ClaimFilter
+from tests.changed import changed
 from tests.worlds.datacenter.plays import PLAYS, Play, play_of
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import DECLINE_S, SLOTS
@@ -82,7 +83,7 @@ class ScriptedSlots(InlineSlots):
     def view(self) -> SlotsView:
         view = super().view()
         lies = [lie for stage in self._stages() if play_of(stage) is Play.FALSE_ATTEMPTS for lie in _lies(stage)]
-        return view._replace(attempts=(*view.attempts, *lies))
+        return changed(view, attempts=(*view.attempts, *lies))
 
     def allow(self, most: int | None, *, peers: int = 0) -> None:
         self._onlooker.obeys(self, f"allows {most}")

@@ -7,6 +7,7 @@ An agent tries again as `agent/evaluation.py` does: with pauses, and where it is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,7 +45,15 @@ class ProviderDown(Exception):
 class AgentWorld:
     """One manager, workers with as many agents each, and a provider that `down` turns off."""
 
-    def __init__(self, outages: OutageSettings, *, workers: int, each: int, seed: int = 1) -> None:
+    def __init__(
+        self,
+        outages: OutageSettings,
+        *,
+        workers: int,
+        each: int,
+        manners: Sequence[str] = ("hangs", "fails"),
+        seed: int = 1,
+    ) -> None:
         self.world = World(seed, keep_trace=None)
         self.down = False
         self.hung = ""
@@ -54,7 +63,7 @@ class AgentWorld:
         self.phases: dict[float, OutagePhase] = {}
         """When each phase of the outage began."""
         self.jobs = [f"j{number}" for number in range(workers * each)]
-        self._outages, self._each = outages, each
+        self._outages, self._each, self._manners = outages, each, manners
         self._manager: Manager | None = None
         self.world.node(MANAGER, self._manage, engine="a").start()
         for number in range(workers):
@@ -86,7 +95,7 @@ class AgentWorld:
     async def _submit(self, host: Host) -> None:
         caller = SimCaller(host)
         for number, job_id in enumerate(self.jobs):
-            manner = ("hangs", "fails")[number % 2]
+            manner = self._manners[number % len(self._manners)]
             spec = WorkflowSpec(name="agent", arguments={"manner": manner}, max_attempts=3)
             job = JobSubmission(job_id=job_id, workflows=(spec,), park=True)
             while True:

@@ -18,8 +18,10 @@ from tenure.clock import Clock, SystemClock
 from tenure.errors import AgentError, ConfigurationError, LimitError
 from tenure.randomness import new_id
 from tenure.work import subprocesses
-from tenure.work.slots.processes import kill_tree
+from tenure.work.slots.processes import kill_tree, read_stat
 
+_DEATH_S = 5.0
+"""How long a call waits for the processes that it killed: on a busy machine a killed one is there, and holds its folder, until its turn comes."""
 _SAFE_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
@@ -84,7 +86,7 @@ class CommandRunner:
         with self._placed(command, environment) as placed:
             try:
                 done = subprocesses.run_command(
-                    watch, placed, cwd=self.folder, env=environment, check=False, end=kill_tree
+                    watch, placed, cwd=self.folder, env=environment, check=False, end=self._end_all
                 )
             except OSError as error:
                 raise AgentError(f"{command[0]!r} cannot be run: {error.strerror}") from error
@@ -95,6 +97,12 @@ class CommandRunner:
                 + output[-self.max_output_chars :]
             )
         return CommandResult(done.returncode, output)
+
+    def _end_all(self, root: int) -> None:
+        """Kills the program with all below it, and returns when they are gone: until then they hold the folder."""
+        left, until = kill_tree(root), self.clock.monotonic() + _DEATH_S
+        while (left := {pid for pid in left if _is_there(pid)}) and self.clock.monotonic() < until:
+            self.clock.sleep(0.005)
 
     def _environment(self) -> dict[str, str]:
         return {**{name: os.environ[name] for name in _SAFE_ENVIRONMENT if name in os.environ}, **self.env}
@@ -129,6 +137,11 @@ class CommandRunner:
                 check=False,
                 timeout=60,
             )
+
+
+def _is_there(pid: int) -> bool:
+    found = read_stat(pid)
+    return found is not None and found.state not in "ZX"
 
 
 @dataclass(frozen=True)

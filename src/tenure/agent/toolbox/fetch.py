@@ -143,16 +143,19 @@ class _Fetch:
 
     def _connect(self, host: str, port: int, scheme: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(host, port)
-        sock = self._open(self._addresses(host, port), port)
-        sock.settimeout(None)  # from here on the watch ends every wait, and says why
-        self._watch.hangup.by(partial(shut_down, sock))
-        if scheme == "https":
-            tls = ssl.create_default_context()
-            wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-            self._watch.hangup.by(partial(shut_down, wrapped))  # before the handshake, which may take for ever
-            wrapped.do_handshake()
-            sock = wrapped
-        connection.sock = sock
+        connection.sock = sock = self._open(self._addresses(host, port), port)
+        try:
+            sock.settimeout(None)  # from here on the watch ends every wait, and says why
+            self._watch.hangup.by(partial(shut_down, sock))
+            if scheme == "https":
+                tls = ssl.create_default_context()
+                wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+                connection.sock = wrapped  # it has taken the descriptor over from `sock`
+                self._watch.hangup.by(partial(shut_down, wrapped))  # before the handshake, which may take for ever
+                wrapped.do_handshake()
+        except BaseException:
+            connection.close()  # nobody else has it yet
+            raise
         return connection
 
     def _open(self, addresses: list[str], port: int) -> socket.socket:

@@ -18,7 +18,7 @@ from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.stops import PauseRecord
-from tenure.jobs.why import Why
+from tenure.jobs.why_answer import Why
 
 MAX_WAIT_S = 30.0
 """The longest that a request may ask a node to hold its answer back."""
@@ -331,6 +331,21 @@ class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
     """The job whose attempt made the result, where this job repeats that one; else empty."""
 
 
+class AwaitJobs(Placed, frozen=True, kw_only=True, tag="ended"):
+    """Returns those of these jobs that have ended, as soon as there is one, or after `wait_s`. Jobs out of the caller's bounds are left out."""
+
+    job_ids: Annotated[tuple[b.JobId, ...], b.items(1, MAX_LISTED)]
+    wait_s: b.WaitSeconds = 0.0
+
+
+class EndedJobs(Reply, frozen=True, kw_only=True, tag="ended_jobs"):
+    """As many as one answer holds; ask again for the others."""
+
+    jobs: tuple[JobView, ...]
+    ask_alone: tuple[str, ...] = ()
+    """Jobs that have ended and cannot be shown with the others: ask for each with `job`, whose answer says why."""
+
+
 class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     """Submit what an ended job was once more, as a new job that names the old one. Leader only.
 
@@ -343,3 +358,5 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     by: b.Person = ""
     whole: bool = False
     """True to run all its workflows again, also those that completed in a job that did not."""
+    from_step: b.AnyNameOrNone = ""
+    """A recorded step of the job, to begin again from: the steps before it keep their results."""

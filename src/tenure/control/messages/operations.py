@@ -26,8 +26,10 @@ from tenure.control.messages.gates import (
 from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
+    AwaitJobs,
     Cancel,
     Done,
+    EndedJobs,
     GetJob,
     GetResult,
     JobList,
@@ -178,7 +180,7 @@ WITHIN: dict[type[Request], Within] = {
     **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
     **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
     ListQueues: Within.QUEUES,
-    **dict.fromkeys((ListJobs, ListSchedules, GetEvents), Within.CUT),
+    **dict.fromkeys((ListJobs, ListSchedules, GetEvents, AwaitJobs), Within.CUT),
 }
 """How each request of a bound caller is held within its bounds. What is not here is refused to such callers."""
 
@@ -187,6 +189,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(Cancel, Done, Role.CLIENT, False, "End a job now, or before it is known"),
     Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
     Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
+    Operation(AwaitJobs, EndedJobs, Role.CLIENT, True, "Which of many jobs have ended; may wait for one of them"),
     Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
     Operation(
         SetSchedule,

@@ -44,6 +44,8 @@ class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     """True to accept work that no worker has registered: it waits for one that serves it."""
     keep_archive: b.PositiveSeconds | UnsetType | None = UNSET
     """The seconds for which a job of this queue can be read after it left the lists; null for the manager's setting."""
+    preempt_after: b.PositiveSeconds | UnsetType | None = UNSET
+    """Work that waited for a slot for so many seconds may take that of running work with a lower priority, if it has saved; null for never."""
     concurrency_key: b.KeyExpression | UnsetType = UNSET
     """Where the key of its work stands, as `args.tenant` or `labels.customer`: keys take turns. Empty: none."""
     max_per_key: b.MaxRunning | UnsetType | None = UNSET
@@ -79,6 +81,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """True where work that no worker has registered is accepted, and waits for one that serves it."""
     keep_archive: float | None = None
     """The seconds for which its archived jobs can be read; None for the manager's setting."""
+    preempt_after: float | None = None
+    """The seconds after which its waiting work may take the slot of running work with a lower priority; None for never."""
     concurrency_key: str = ""
     """Where the key of its work stands; empty where it has none."""
     max_per_key: int | None = None

@@ -22,7 +22,7 @@ from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.connection import NatsConnection, end
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
-from tenure.engines.nats.ledger_records import Delivery
+from tenure.engines.nats.ledger_records import Delivery, held_by_mailbox
 from tenure.engines.nats.pending_commands import PendingCommands, StandingClaims, TimerWatch
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Follower, Names, unix
 from tenure.errors import (
@@ -143,20 +143,18 @@ class CommandLog:
     def _nobody_waits(self, command: c.AnyCommand, result: Any) -> None:
         """The caller has given up: its deliveries go back."""
         if isinstance(command, c.Claim):
-            self.give_back(command.box, command.id, result)
+            self.give_back(command.id, result)
         elif isinstance(command, c.ConsumerExchange) and command.most and result is not None:
-            for box in {delivery.box for delivery in result.deliveries}:
-                self.give_back(box, command.id, [each for each in result.deliveries if each.box == box])
+            self.give_back(command.id, result.deliveries)
             if not result.deliveries:
                 self.withdraw("", command.id)
         elif isinstance(command, c.Await):
-            self.give_back(command.box, command.id, result.deliveries)
+            self.give_back(command.id, result.deliveries)
             if not result.deliveries:
                 self.withdraw(command.box, command.id)
 
-    def give_back(self, box: str, receipt: str, deliveries: list[Delivery]) -> None:
-        if deliveries:
-            held = [(delivery.id, receipt) for delivery in deliveries]
+    def give_back(self, receipt: str, deliveries: list[Delivery]) -> None:
+        for box, held in held_by_mailbox(receipt, deliveries).items():
             self.spawn(self.ask(c.Release(self.new_id(), box, held)))
 
     def withdraw(self, box: str, receipt: str) -> None:

@@ -34,6 +34,12 @@ class Send(LogCommand, tag="send", frozen=True):
     items: list[Item]
 
 
+class SendAcross(LogCommand, tag="send-across", frozen=True):
+    """Queue messages of several mailboxes in their order, each run as (mailbox, messages). A mailbox may come several times."""
+
+    runs: list[tuple[str, list[Item]]]
+
+
 class Claim(LogCommand, tag="claim", frozen=True):
     """The command's id becomes the receipt: nobody else can know it before, and no second claim ever has it."""
 
@@ -242,6 +248,7 @@ class Compacted(LogCommand, tag="compacted", frozen=True):
 
 AnyCommand: TypeAlias = (
     Send
+    | SendAcross
     | Claim
     | Await
     | ClaimApart

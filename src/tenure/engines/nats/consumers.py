@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tenure.engines.mailbox_records import HELD, UNSTARTED, MessageRecord
+from tenure.engines.mailbox_records import HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger_records import Delivery, LoggedMailbox, StandingClaim
+from tenure.engines.nats.ledger_records import HAND_OVER_S, Delivery, Handed, LoggedMailbox, StandingClaim
 from tenure.engines.ranked_claim import claim_ranked
+from tenure.errors import KeyRefusedError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.ledger import Ledger
@@ -94,6 +95,44 @@ class Consumers:
         return [stand for stand in self._line.values() if stand.claim.until > now]
 
 
+APART_S = 1e-6
+"""Messages of one command count as sent this long after one another: a claim over several mailboxes takes what is oldest."""
+
+
+def fold_send_across(ledger: Ledger, command: c.SendAcross) -> list[tuple[str, KeyRefusedError | None]]:
+    """Queues everything, and only then gives it to standing claims: else each would get one message and ask for the rest again."""
+    sent: list[tuple[str, KeyRefusedError | None]] = []
+    for name, items in command.runs:
+        begun = len(sent)
+        sent += ledger.queue(
+            name, [(place, ledger.now + place * APART_S, item) for place, item in enumerate(items, begun)]
+        )
+    boxes = [ledger.boxes[name] for name in dict.fromkeys(name for name, _ in command.runs)]
+    for box in boxes:
+        ledger.drop_silent(box)
+    for box in boxes:
+        _hand_in_order(ledger, box)
+    return sent
+
+
+def _hand_in_order(ledger: Ledger, box: LoggedMailbox) -> None:
+    """Gives what came to standing claims of consumers: to each the oldest of all its mailboxes. Claims on one mailbox come first, as ever."""
+    consumers = ledger.consumers
+    while box.ready_count and not box.stands.keep(ledger.now):
+        stand = consumers.take_for(box.name, ledger.now)
+        if stand is None:
+            return
+        claim = stand.claim
+        short = msgspec.structs.replace(claim, lease=min(claim.lease, HAND_OVER_S))
+        found = _claim_ranked(
+            ledger, short, OFFERED if claim.provisional else HANDED, consumers.covers[stand.consumer].ranks
+        )
+        if not found:
+            consumers.put_back(stand)
+            return
+        ledger.handed.append(Handed(claim.receipt, claim.lease, ledger.now, found))
+
+
 def fold_cover(ledger: Ledger, command: c.Cover) -> None:
     for name in sorted(ledger.consumers.cover(command.consumer, command.version, command.ranks)):
         if name in ledger.boxes:
@@ -116,27 +155,29 @@ def fold_exchange(ledger: Ledger, command: c.ConsumerExchange) -> ExchangedFold 
             ledger.post(record, reply, False)
     found: list[Delivery] = []
     if command.most:
-        found = _claim_ranked(ledger, command, cover.ranks if cover is not None else [])
+        until, limits = ledger.now + command.seconds, (command.most, command.lease, command.limit)
+        claim = StandingClaim(command.id, *limits, command.provisional, until, True)
+        ranks = cover.ranks if cover is not None else []
+        found = _claim_ranked(
+            ledger, claim, UNSTARTED if command.provisional else HELD, ranks[::-1] if command.fair else ranks
+        )
         if not found and command.seconds:
-            until, limits = ledger.now + command.seconds, (command.most, command.lease, command.limit)
-            claim = StandingClaim(command.id, *limits, command.provisional, until, True)
             ledger.consumers.stand(command.consumer, claim, ledger.now)
     return ExchangedFold(ledger.now, found, lost)
 
 
-def _claim_ranked(ledger: Ledger, command: c.ConsumerExchange, ranks: list[list[str]]) -> list[Delivery]:
+def _claim_ranked(ledger: Ledger, claim: StandingClaim, stage: DeliveryStage, ranks: list[list[str]]) -> list[Delivery]:
     found: list[Delivery] = []
-    stage = UNSTARTED if command.provisional else HELD
 
-    def claim(box: LoggedMailbox, first: bool) -> MessageRecord | None:
-        return box.claim(ledger.now, command.lease, command.id, stage, command.limit, True, first)
+    def lease(box: LoggedMailbox, first: bool) -> MessageRecord | None:
+        return box.claim(ledger.now, claim.lease, claim.receipt, stage, claim.limit, True, first)
 
     def take(box: LoggedMailbox, record: MessageRecord) -> bool:
         found.append(Delivery.of(record, box.name))
         return True
 
     boxes = [[box for name in rank if (box := _active(ledger, name)) is not None] for rank in ranks]
-    claim_ranked(boxes[::-1] if command.fair else boxes, command.most, claim, take)
+    claim_ranked(boxes, claim.most, lease, take)
     return found
 
 

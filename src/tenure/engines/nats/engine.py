@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -351,14 +351,6 @@ class NatsEngine(CheckedEngine):
 
     async def _ask(self, kind: Callable[..., AnyCommand], values: tuple[Any, ...]) -> Any:
         return await self.log.ask(kind(self.log.new_id(), *values))
-
-    def ask_each(self, operation: str, kind: Callable[..., AnyCommand], each: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Append commands in their order, and be told what came of each: none waits for the answer to the one before."""
-        return self.call(operation, self._ask_each, kind, each)
-
-    async def _ask_each(self, kind: Callable[..., AnyCommand], each: Sequence[tuple[Any, ...]]) -> list[Any]:
-        # Tasks begin in their order, and each hands its command to the connection before it waits.
-        return await asyncio.gather(*(self._ask(kind, values) for values in each))
 
     def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
         return send_across(self, batches)

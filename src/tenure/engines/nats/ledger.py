@@ -125,9 +125,7 @@ class Ledger:
         """Gives ready messages to standing claims. Afterwards there are ready messages or standing claims, but never both."""
         while self._touched:
             box = self.boxes[next(iter(self._touched))]
-            for process in box.silent:
-                self.dropped += self.consumers.drop_process(process, self.now)
-            box.silent.clear()
+            self.drop_silent(box)
             while box.ready_count and (stand := box.stands.take_newest(self.now)) is not None:
                 if not self._hand(box, stand):
                     box.stands.put_back(stand)
@@ -138,6 +136,12 @@ class Ledger:
             box.dropped.clear()
             del self._touched[box.name]
 
+    def drop_silent(self, box: LoggedMailbox) -> None:
+        """Ends the standing claims of processes that did not confirm what this mailbox handed them."""
+        for process in box.silent:
+            self.dropped += self.consumers.drop_process(process, self.now)
+        box.silent.clear()
+
     def _hand(self, box: LoggedMailbox, stand: StandingClaim) -> bool:
         stage = HANDED
         if stand.provisional:
@@ -145,7 +149,7 @@ class Ledger:
         lease = min(stand.lease, HAND_OVER_S)
         found = self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage, stand.apart)
         if found:
-            self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
+            self.handed.append(Handed(stand.receipt, stand.lease, self.now, found))
         return bool(found)
 
     def _held(
@@ -158,12 +162,14 @@ class Ledger:
         return box, record
 
     def _send(self, command: c.Send) -> list[tuple[str, KeyRefusedError | None]]:
-        box = self.at_now(command.box)
+        return self.queue(command.box, [(number, self.now, item) for number, item in enumerate(command.items)])
+
+    def queue(self, name: str, numbered: list[tuple[int, float, c.Item]]) -> list[tuple[str, KeyRefusedError | None]]:
+        """Queues messages of one mailbox, each with its number in the command and the time since which it is there."""
+        box = self.at_now(name)
         sent: list[tuple[str, KeyRefusedError | None]] = []
-        for number, item in enumerate(command.items):
-            record = MessageRecord(
-                f"{self.seq}-{number}", item.body, self.now, item.reply_to, item.key, item.generation
-            )
+        for number, since, item in numbered:
+            record = MessageRecord(f"{self.seq}-{number}", item.body, since, item.reply_to, item.key, item.generation)
             try:
                 if item.key is not None:
                     box.admit(record, self.now)
@@ -359,6 +365,7 @@ class Ledger:
 
 _RULES: dict[type, Callable[[Ledger, Any], Any]] = {
     c.Send: Ledger._send,
+    c.SendAcross: consumers.fold_send_across,
     c.Claim: Ledger._claim,
     c.Await: Ledger._await,
     c.ClaimApart: Ledger._claim,

@@ -111,10 +111,18 @@ class Handed(NamedTuple):
     """The deliveries of a standing claim, and their time."""
 
     receipt: str
-    box: str
     lease: float
     at: float
     deliveries: list[Delivery]
+    """Those of a consumer's claim may be of several mailboxes."""
+
+
+def held_by_mailbox(receipt: str, deliveries: list[Delivery]) -> dict[str, list[tuple[str, str]]]:
+    """Returns what commands about deliveries of one receipt name: for each mailbox its (message, receipt), in their order."""
+    held: dict[str, list[tuple[str, str]]] = {}
+    for delivery in deliveries:
+        held.setdefault(delivery.box, []).append((delivery.id, receipt))
+    return held
 
 
 class Values:

@@ -5,8 +5,9 @@ A delivery is known by the message's id and the receipt, which is the id of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from tenure.engines.checked_mailbox import (
     NO_CONTENT,
@@ -37,6 +38,8 @@ from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
+
+PartT = TypeVar("PartT")
 
 
 class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -170,13 +173,22 @@ class NatsDeadLetters(DeadLetters):
 
 
 def send_across(engine: NatsEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
-    """Queues messages of several mailboxes: one message of the log for each run of one mailbox, sent without waiting for the one before."""
-    room = engine.link.max_payload // 2
-    parts = [
-        (mailbox.name, part) for mailbox, messages in batches for part in _parts([_item(m) for m in messages], room)
-    ]
-    told = engine.ask_each("send_across", c.Send, parts)
-    return [Sent(message, None if refused is None else str(refused)) for part in told for message, refused in part]
+    """Queues messages of several mailboxes: usually all of them by one message of the log (decision 0520)."""
+    sent: list[Sent] = []
+    for runs in _runs(batches, engine.link.max_payload // 2):
+        told = engine.ask("send_across", c.SendAcross, runs)
+        sent += [Sent(message, None if refused is None else str(refused)) for message, refused in told]
+    return sent
+
+
+Run = tuple[str, list[c.Item]]
+
+
+def _runs(batches: list[tuple[Any, list[CheckedMessage]]], most: int) -> Iterator[list[Run]]:
+    """Yields (mailbox, messages) in order, together small enough for one message of the stream."""
+    named = [(mailbox.name, _item(message)) for mailbox, messages in batches for message in messages]
+    for part in _parts(named, most, lambda one: _size(one[1]) + 4 * len(one[0])):
+        yield [(name, [item for _, item in run]) for name, run in groupby(part, key=lambda one: one[0])]
 
 
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
@@ -197,7 +209,7 @@ class NatsMailbox(NatsPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, Reply
 
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         sent: list[Sent] = []
-        for part in _parts([_item(message) for message in messages], self.engine.link.max_payload // 2):
+        for part in _parts([_item(message) for message in messages], self.engine.link.max_payload // 2, _size):
             told = self.engine.ask("send_many", c.Send, self.name, part)
             sent += [Sent(message, None if refused is None else str(refused)) for message, refused in told]
         return sent
@@ -305,12 +317,17 @@ def _item(message: CheckedMessage) -> c.Item:
     return c.Item(message.body, message.key, message.generation, message.reply_to, message.delay)
 
 
-def _parts(items: list[c.Item], most: int) -> list[list[c.Item]]:
-    """In order, each small enough for one message of the stream: usually all of them in one."""
-    parts: list[list[c.Item]] = []
+def _size(item: c.Item) -> int:
+    """Returns the most bytes that an item takes in a command."""
+    return len(item.body) + 4 * len(item.key or "") + len(item.reply_to or "") + _ITEM_ROOM
+
+
+def _parts(items: list[PartT], most: int, size_of: Callable[[PartT], int]) -> list[list[PartT]]:
+    """Returns the items in order, in parts that are each small enough for one message of the stream: usually all of them in one."""
+    parts: list[list[PartT]] = []
     size = most
     for item in items:
-        need = len(item.body) + 4 * len(item.key or "") + len(item.reply_to or "") + _ITEM_ROOM
+        need = size_of(item)
         if size + need > most:
             parts.append([])
             size = 0

@@ -25,7 +25,7 @@ from tenure.engines.nats import address as faults
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.connection import NatsConnection
-from tenure.engines.nats.ledger_records import HAND_OVER_S, Delivery, Handed
+from tenure.engines.nats.ledger_records import HAND_OVER_S, Delivery, Handed, held_by_mailbox
 from tenure.errors import TenureError
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class StandingClaims:
             if poll is not None:
                 poll.hand(one)
             elif self._log.is_ours(one.receipt):
-                self._log.give_back(one.box, one.receipt, one.deliveries)
+                self._log.give_back(one.receipt, one.deliveries)
         for receipt in dropped:
             if (poll := self._polls.get(receipt)) is not None:
                 poll.doubt()
@@ -291,6 +291,7 @@ class StandingClaims:
 
     async def _confirm(self, handed: Handed, until: float, confirmed: dict[str, float]) -> None:
         log = self._log
-        held = [(delivery.id, handed.receipt) for delivery in handed.deliveries]
-        kept = await log.ask(c.Confirm(log.new_id(), handed.box, held, handed.lease))
-        confirmed.update(dict.fromkeys(kept, until))
+        by_mailbox = held_by_mailbox(handed.receipt, handed.deliveries)
+        asks = [log.ask(c.Confirm(log.new_id(), box, held, handed.lease)) for box, held in by_mailbox.items()]
+        for kept in await asyncio.gather(*asks):
+            confirmed.update(dict.fromkeys(kept, until))

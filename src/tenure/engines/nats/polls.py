@@ -86,7 +86,7 @@ class NatsPolls:
         log = self.engine.log
         log.standing.end(receipt)
         if poll.handed is not None:
-            log.give_back(poll.handed.box, receipt, poll.handed.deliveries)
+            log.give_back(receipt, poll.handed.deliveries)
         elif poll.over and not poll.taken:
             log.withdraw(self._box, receipt)
 

@@ -23,7 +23,7 @@ from tenure.jobs import JobBook
 from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.worker_records import EVICTED, WorkerRecord
-from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
+from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, words_of_eviction
 from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding, slots_in
 
 _LEADER = "leader"
@@ -227,16 +227,14 @@ class Fleet:
         """Returns the commands that the passing of time calls for: evictions, changed verdicts, and evicted workers to forget."""
         commands: list[Command] = []
         found = self.health.sweep(now=now)
-        for name, reason in found.evict:
+        for name, rule in found.evict:
             member = self._members[name]
-            evidence = {
-                "class": str(member.state.class_at(now)),
-                "silent_for": round(now - member.heard_at, 3),
-                "brake": found.brake.reason,
-                "gossip": self._by_gossip(name),
-            }
+            silent_s, health = round(now - member.heard_at, 3), str(member.state.class_at(now))
+            evidence = {"rule": rule, "class": health, "silent_for": silent_s, "brake": found.brake.reason}
+            evidence["gossip"] = self._by_gossip(name)
+            why = words_of_eviction(rule, silent_s)
             commands.append(
-                EvictWorker(by=_LEADER, worker=name, incarnation=member.incarnation, reason=reason, evidence=evidence)
+                EvictWorker(by=_LEADER, worker=name, incarnation=member.incarnation, reason=why, evidence=evidence)
             )
         going = {name for name, _ in found.evict}
         for name, member in self._members.items():

@@ -52,7 +52,7 @@ from tenure.jobs.gate_steering import GateSteer
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
-from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, why_everywhere
+from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, answered_there, why_everywhere
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.fitness import Forwarding
 from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
@@ -146,7 +146,7 @@ class GateJobHandlers(JobHandlers):
 
     async def repeatable(self, job_id: str) -> Repeatable:
         info = await self._known(job_id)
-        return Repeatable(info.submission, info.state.terminal)
+        return Repeatable(info.submission, info.state.terminal, tuple(info.target_datacenters))
 
     async def _known(self, job_id: str) -> GateJobTrackingInfo:
         """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""
@@ -218,15 +218,16 @@ class GateJobHandlers(JobHandlers):
         info = tracker.state.jobs[job_id] = await self._known(job_id)
         told, names = why_everywhere(tracker, job_id), list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask_datacenter(name, AskWhy(job_id=job_id)) for name in names))
-        parts, found = [str(told)], list(told.found)
+        parts, found = [], list(told.found)
         for name, answer in zip(names, answers, strict=True):
             prefix = f"{name}/" if len(names) > 1 else ""
             if isinstance(answer, WhyReply):
+                told = answered_there(told, info, name, answer.why)
                 found += [msgspec.structs.replace(one, workflow=prefix + one.workflow) for one in answer.why.found]
             silent = f"it does not answer; {info.dc_status[name]} by its last word\n"
             parts.append(f"In {name}: {answer.text if isinstance(answer, WhyReply) else silent}")
-        told = msgspec.structs.replace(told, found=tuple(found[:MOST_ATTEMPTS_SHOWN]))
-        return WhyReply(why=told, text="\n".join(parts))
+        text = "\n".join([str(told), *parts])  # each datacenter's part has its own evidence
+        return WhyReply(why=msgspec.structs.replace(told, found=tuple(found[:MOST_ATTEMPTS_SHOWN])), text=text)
 
     async def _ask_datacenter(self, datacenter: str, request: Request) -> Reply | None:
         """Returns a datacenter's reply, or None. It does not ask a silent datacenter, so that the caller need not wait for the timeout."""

@@ -26,8 +26,8 @@ class ChildJobs(LeaderPart):
 
     async def run(self) -> None:
         self._children.clear()
-        for info in list(self._leader.ledger.book.live_jobs()):
-            self._know(info.id)
+        for job_id in list(self._leader.ledger.book.attended):
+            self._know(job_id)
         for parent in list(self._children):
             self._look_at_parent(parent)
         while True:
@@ -46,7 +46,7 @@ class ChildJobs(LeaderPart):
             self._look_at_parent(job_id)
 
     def _know(self, job_id: str) -> None:
-        info = self._leader.ledger.book.jobs.get(job_id)
+        info = self._leader.ledger.book.jobs.look(job_id)
         parent = info.job.submission.labels.get(PARENT, "") if info is not None else ""
         if info is None or not parent:
             return
@@ -70,7 +70,7 @@ class ChildJobs(LeaderPart):
 
 def ended_as(book: JobBook, job_id: str) -> JobState | None:
     """Returns the state in which a job ended; None while it lives, or when this datacenter does not know it: it may be another's."""
-    info = book.jobs.get(job_id)
+    info = book.jobs.look(job_id)
     if info is not None:
         return info.state if info.state.terminal else None
     archived = book.state.archive.get(job_id)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tenure.control.messages.nodes import WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.health.least_loss import MarkWatch
-from tenure.jobs.event_text import seconds
+from tenure.jobs.span_text import seconds
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob
 from tenure.jobs.worker_records import DrainRecord
@@ -28,12 +28,13 @@ class Departures:
 
     def __init__(self, ledger: JobLedger, reported: ReportedAttempts, failures: ProductFailures) -> None:
         self._ledger, self._reported, self._failures = ledger, reported, failures
-        self._marks: MarkWatch[Key] = MarkWatch()
+        self.marks: MarkWatch[Key] = MarkWatch()
+        """The durable marks of everything that runs."""
 
     def heard(self, report: WorkerReport, now: float) -> None:
         """Takes a report."""
         for one in report.attempts:
-            self._marks.look(one.name, one.mark, now, self._began(one))
+            self.marks.look(one.name, one.mark, now, self._began(one))
 
     def _began(self, one: AttemptReport) -> float | None:
         info = self._ledger.book.jobs.get(one.job_id)
@@ -42,7 +43,7 @@ class Departures:
 
     def loss_s(self, report: WorkerReport, now: float) -> float:
         """Returns the work that would be lost if everything on a worker ended now."""
-        return sum(self._marks.loss_s(one.name, now) for one in report.attempts)
+        return sum(self.marks.loss_s(one.name, now) for one in report.attempts)
 
     def words(self, worker: str, now: float) -> str:
         """Returns what the end of a worker would cost now, for whoever drains it; empty where it runs nothing."""
@@ -65,14 +66,14 @@ class Departures:
     async def look(self, now: float) -> None:
         """Asks those attempts to leave whose time has come."""
         reports = list(self._reported.reports())
-        self._marks.keep({one.name for report in reports for one in report.attempts})
+        self.marks.keep({one.name for report in reports for one in report.attempts})
         for report in reports:
             record = self._ledger.book.state.drained.get(report.worker)
             if record is None or not record.until:
                 continue
             running = [one.name for one in report.attempts if self._may_leave(one, report.worker)]
             last_call = record.until - min(ROOM_S, (record.until - record.at) / 4)
-            for name in self._marks.leaving(running, now, last_call):
+            for name in self.marks.leaving(running, now, last_call):
                 try:
                     await self._ask(name, report.worker, record)
                 except Exception as error:  # of this job alone: the others shall leave in time
@@ -87,7 +88,7 @@ class Departures:
         return running and known is not None and known.worker == worker and known.stop is None
 
     async def _ask(self, name: Key, worker: str, record: DrainRecord) -> None:
-        saved = self._marks.saved(name)
+        saved = self.marks.saved(name)
         reason = f"{worker} is drained" + (f": {record.reason}" if record.reason else "")
         move = MoveJob(
             by=record.by or "operator",

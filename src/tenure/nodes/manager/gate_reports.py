@@ -222,8 +222,9 @@ class GateReporting(LeaderPart):
     def _introduce(self) -> None:
         """Owes every gate, before anything else, the word that this node leads now, and where each job stands."""
         previous = ""
-        for info in list(self._book.jobs.values()):
-            if report_debt(info) is not None:
+        for job_id in list(self._book.attended):
+            info = self._book.jobs.look(job_id)
+            if info is not None and report_debt(info) is not None:
                 # A takeover has one predecessor: the first history that names it is enough.
                 previous = previous or self._before(info)
                 self._attempt(info.id, partial(self._introduce_job, info, previous))

@@ -23,7 +23,15 @@ from tenure.control.messages.wire import Reply
 from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError, LimitError, NodeUnavailableError, TenureError, UnknownJobError
+from tenure.errors import (
+    ConfigurationError,
+    DeposedError,
+    EngineCorruptError,
+    LimitError,
+    NodeUnavailableError,
+    TenureError,
+    UnknownJobError,
+)
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_of
 from tenure.jobs.endings import CancelJob, JobEnded
@@ -31,19 +39,21 @@ from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import secret_names
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.why import Why, attempts_to_look_at, utc, why
+from tenure.jobs.why import attempts_to_look_at, why
+from tenure.jobs.why_answer import Why, utc
 from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.earned_time import as_asked
+from tenure.nodes.manager.ended_steps import EndedSteps
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
-from tenure.values import OUTPUT_STORE
+from tenure.values import OUTPUT_STORE, HandedResult
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
 
@@ -80,6 +90,7 @@ class ManagerJobHandlers(JobHandlers):
         self.handlers = {**self.handlers, GetOutput: self._bounded(self.output)}
         self._manager, self._calls = manager, calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
+        self._steps = EndedSteps(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
 
     @property
@@ -87,18 +98,30 @@ class ManagerJobHandlers(JobHandlers):
         return self._manager.epoch, self._manager.ledger.seq
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | TenureError]:
-        refused = {one.job_id: self._refusal(one) for one in submissions if not self._manager.takes(one)}
-        commands = [await self.submit_command(one) for one in submissions if one.job_id not in refused]
+        refused: dict[int, TenureError] = {}  # by place: one call may name an id twice
+        commands = []
+        for place, one in enumerate(submissions):
+            if not self._manager.takes(one):
+                refused[place] = self._refusal(one)
+                continue
+            try:
+                commands.append(await self.submit_command(one))
+            except (ConfigurationError, UnknownJobError, EngineCorruptError) as error:  # about this one alone
+                refused[place] = error
         outcomes = iter(await self._manager.leadership.commit_all(commands))
-        return [refused.get(one.job_id) or next(outcomes) for one in submissions]
+        return [refused.get(place) or next(outcomes) for place in range(len(submissions))]
 
     async def submit_command(self, submission: JobSubmission, by: str = "") -> SubmitJob:
         """Returns the command that submits a job, with the results that it takes over from the job that it repeats; none where that ran elsewhere."""
-        taken = {}
+        taken: dict[str, HandedResult] = {}
+        forked: tuple[str, ...] = ()
         if submission.retry_of:
-            info = await self._manager.ledger.read(lambda book: book.jobs.get(submission.retry_of))
-            taken = await self._values.taken(info or await self._archived(submission.retry_of), submission)
-        return SubmitJob(submission=submission, by=by or submission.submitted_by, taken=taken)
+            found = await self._manager.ledger.read(lambda book: book.jobs.get(submission.retry_of))
+            info = found or await self._archived(submission.retry_of)
+            known = self._manager.ledger.book.known_digest(submission.job_id) is not None
+            forked = await self._steps.fork(info, submission) if submission.retry_from and not known else ()
+            taken = await self._values.taken(info, submission, forked)
+        return SubmitJob(submission=submission, by=by or submission.submitted_by, taken=taken, forked=forked)
 
     def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:
         return NodeUnavailableError(
@@ -178,7 +201,7 @@ class ManagerJobHandlers(JobHandlers):
             if info is None:
                 return self._unknown(job_id)
             book = JobBook()
-            book.state.jobs[job_id] = info
+            book.jobs[job_id] = info
             found = why(book, job_id), attempts_to_look_at(info)
         told, attempts = found
         evidence = [await self._found(job_id, *one) for one in attempts]

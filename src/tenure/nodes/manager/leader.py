@@ -37,6 +37,8 @@ from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.dispatch_batches import batches, by_mailbox
 from tenure.nodes.manager.earned_time import chosen_stuck_s
+from tenure.nodes.manager.ended_compensations import EndedCompensations
+from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
 from tenure.nodes.manager.stored_values import StoredValues
@@ -44,7 +46,6 @@ from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
-from tenure.work.kept_steps import SUSPENDED_STEPS, steps_key
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
@@ -83,12 +84,13 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
-        self._steps_store = self._engine.store(SUSPENDED_STEPS)
+        self._ended_steps = EndedSteps(self._engine, self._calls)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
         self.withdrawals = Withdrawals(mandate, self.strikes, self.results, self._mailbox)
         self._values = StoredValues(self._engine, self._calls)
+        self._compensations = EndedCompensations(self.ledger, self._engine, self._calls)
         self.timers: Timers[str] = Timers()
         """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
@@ -151,7 +153,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         if job_id in self.strikes.aside:
             return
         try:
-            info = self.ledger.book.jobs.get(job_id)
+            info = self.ledger.book.jobs.look(job_id)
             if info is None or info.state.terminal:
                 self.timers.cancel(job_id)
                 if info is not None:
@@ -179,7 +181,9 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def _begin(self) -> None:
         await self.results.drain()
-        for number, job_id in enumerate([info.id for info in self.ledger.book.live_jobs()], 1):
+        book = self.ledger.book
+        running = (job_id for held in book.on_worker.values() for job_id, _ in held)
+        for number, job_id in enumerate(list(dict.fromkeys((*book.attended, *running))), 1):
             self._arm_job(job_id)
             if not number % ARMED_AT_ONCE:
                 await asyncio.sleep(0)  # submissions and renewals have their turn, however many jobs there are
@@ -298,7 +302,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             return {}
         known = info.workflows[order.workflow]
         woken = known.waits.step if known.waits is not None and known.woken_by_time else ""
-        return {"woken": woken, "woken_before": known.suspensions > 0, "signals": tuple(info.signals)}
+        return {
+            "woken": woken,
+            "woken_before": known.suspensions > 0,
+            "signals": tuple(info.signals),
+            "undo_of": info.job.submission.undo_of,
+        }
 
     async def _wake(self) -> None:
         """Wakes the sleepers whose time has come."""
@@ -342,8 +351,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             except LimitError:
                 continue  # no mailbox can have this name, so nothing was ever sent there
             await self._calls.run(mailbox.revoke, key)
-        for key in await self.ledger.read(lambda book: kept_steps(book, job_id)):
-            await self._calls.run(self._steps_store.delete, key)
+        await self._ended_steps.let_go(*await self.ledger.read(lambda book: kept_of(book, job_id)))
+        await self._compensations.look(job_id)  # after the messages are revoked: no attempt can register any more
 
     async def check_deadlines(self) -> None:
         now = self.now()
@@ -352,11 +361,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         # A result that was enqueued before the deadline wins over it, so results are taken first. The timers are popped after that: when an
         # exception interrupts the drain, the deadlines stay due.
         await self.results.drain()
-        if self.results.drained_until < now:
+        until = min(now, self.results.drained_until)
+        if self.timers.next_due() > until:
             # Some result is leased and not recorded: our other loop holds it, or the last leader did. It may have been in time.
             await self.clock.async_sleep(HANDED_BACK_S)
             return
-        due = [info for job_id in self.timers.pop_due(now) if (info := self.book.jobs.get(job_id)) is not None]
+        due = [info for job_id in self.timers.pop_due(until) if (info := self.book.jobs.get(job_id)) is not None]
         checks = [strategy_for(info.job.submission, self).check(info.id, self.results.drained_until) for info in due]
         await self.strikes.commit_all(checks, "checking its deadlines")
 
@@ -365,12 +375,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
-
-
-def kept_steps(book: JobBook, job_id: str) -> list[str]:
-    """Returns the keys under which the steps of an ended job's suspended workflows are kept."""
-    info = book.jobs[job_id]
-    return [steps_key(job_id, name) for name, workflow in info.workflows.items() if workflow.suspensions]
 
 
 def _failed_job(struck: Struck) -> FailJob:

@@ -7,39 +7,35 @@ need not be remembered any more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from tenure.bound_checks import check
 from tenure.control.messages.jobs import MANAGER_ELECTION
-from tenure.engines.contracts import Failure, Mailbox, Message, Term
-from tenure.errors import OutOfBoundsError, TenureError
+from tenure.engines.contracts import Mailbox, Message, Term
+from tenure.errors import TenureError
 from tenure.jobs import Decision, JobBook, JobSettings, decide
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
-from tenure.jobs.attempts import UNFENCED
 from tenure.jobs.budget import fits_a_snapshot, max_result_bytes, needs_measuring
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
-from tenure.jobs.decisions import Command, Evidence
+from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
 from tenure.jobs.outbox import keep_archive, to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
-from tenure.jobs.state_pages import is_paged, keys_of
-from tenure.jobs.states import AttemptCause
+from tenure.jobs.state_pages import PageName, is_paged, keys_of
 from tenure.jobs.waits import RecordSuspended
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.result_commands import attempt_of, command_for
 from tenure.nodes.manager.stored_values import StoredValues
-from tenure.nodes.state_saving import StateCut
+from tenure.nodes.state_saving import PagesAhead, StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
-from tenure.suspension import WaitsFor, exposed_values
 from tenure.values import result_key
-from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.stack_text import MAX_PLACE_CHARS
+from tenure.work.delivery import WorkItem, WorkResult
 
 JOURNAL = "jobs"
 """The name of a datacenter's journal."""
@@ -71,9 +67,18 @@ class DatacenterRules:
         cut = cut_pages(book, seq, epoch)
 
         def kept() -> None:
-            pages.refs = cut.refs
+            pages.in_force(cut.refs)
 
         return StateCut(seq, cut.root, cut.blobs, frozenset(keys_of(cut.refs)), kept)
+
+    def changed(self, book: JobBook) -> list[PageName]:
+        return book.pages.changed() if book.pages is not None else []
+
+    def pack(self, book: JobBook, some: Sequence[PageName], seq: int, epoch: int) -> PagesAhead:
+        pages = book.pages
+        assert pages is not None, "only pages are written ahead"
+        packed = pages.pack(book, some, seq, epoch)
+        return PagesAhead(packed.blobs, partial(pages.wrote, packed))
 
     def paged(self, book: JobBook) -> bool:
         return book.pages is not None
@@ -163,26 +168,56 @@ class ResultIntake:
         self._values = StoredValues(environment.engine, environment.calls)
         self.drained_until = 0.0
         """The engine's time up to which every enqueued result is recorded. A deadline that passed after it must not count yet."""
+        self._newest = 0.0
+        """When the newest result that was ever taken was enqueued. Results come in their order, so all earlier ones were taken, too."""
+        self._receiving: dict[object, float] = {}
+        """The calls that may have taken results which this node does not know of yet, with `_newest` when each began: theirs are newer."""
+        self._held: dict[object, float] = {}
+        """The results that were taken and are not recorded: for each call, when the oldest of them was enqueued."""
+        self._unsure_until = self._now() + 2 * self._lease_s
+        """Until then the last leader, or a call of ours that failed, may hold results. Only an empty mailbox proves that nobody does."""
 
     async def run(self) -> None:
         while True:
             await self.take(RESULTS_WAIT_S)
 
     async def drain(self) -> None:
-        """Takes results until there are none. Only then may a deadline that passed meanwhile count."""
-        while await self.take(0.0):
+        """Takes the results that were enqueued before this call. Only then may a deadline that passed meanwhile count.
+
+        It ends also where results never stop coming: they come in their order, so one that was enqueued later shows that all earlier ones were
+        taken (RULINGS.md, 21).
+        """
+        begun = self._now()
+        while await self.take(0.0) and self._newest < begun:
             pass
+        if begun >= self._unsure_until:
+            unrecorded = (math.nextafter(at, 0.0) for at in (*self._held.values(), *self._receiving.values()))
+            self.drained_until = max(self.drained_until, min([begun, *unrecorded]))
 
     async def take(self, wait_s: float) -> int:
-        asked_at = self._now()  # before the receive: it says nothing about a result that is enqueued later
-        messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s)
-        # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
-        if not messages and not (await self._calls.run(self._results.depth)).leased:
-            self.drained_until = asked_at
-        if messages:
-            recorded = await self._record(messages)
-            for message in await self._calls.run(self._results.acknowledge_many, recorded):
-                self._log.info(f"result {message.id} comes again: it was recorded, and will be known already")
+        call, asked_at = (
+            object(),
+            self._now(),
+        )  # before the receive: it says nothing about a result that is enqueued later
+        self._receiving[call] = self._newest
+        try:
+            messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s)
+            del self._receiving[call]
+            # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
+            if not messages and not (await self._calls.run(self._results.depth)).leased:
+                self.drained_until = max(self.drained_until, asked_at)
+            if messages:
+                times = [message.enqueued_at for message in messages]
+                self._held[call], self._newest = min(times), max(self._newest, *times)
+                recorded = await self._record(messages)
+                for message in await self._calls.run(self._results.acknowledge_many, recorded):
+                    self._log.info(f"result {message.id} comes again: it was recorded, and will be known already")
+        except BaseException:
+            self._unsure_until = self._now() + 2 * self._lease_s  # what it took comes again when its lease ends
+            raise
+        finally:
+            self._receiving.pop(call, None)
+            self._held.pop(call, None)
         return len(messages)
 
     async def _record(self, messages: Sequence[Result]) -> list[Result]:
@@ -265,136 +300,3 @@ class ResultIntake:
 
 RESULTS = "tenure.results"
 """The durable mailbox into which workers put their replies. The leader acknowledges a reply after its append."""
-
-_CAUSES = {
-    Cause.STALL: AttemptCause.STALL,
-    Cause.LEASE_LOST: AttemptCause.LOST_LEASE,
-    Cause.KILLED: AttemptCause.CRASH,
-    Cause.EXITED: AttemptCause.CRASH,
-    Cause.MEMORY: AttemptCause.CRASH,
-    Cause.UNSETTLED: AttemptCause.CRASH,
-    Cause.WORKER_DIED: AttemptCause.CRASH,
-}
-
-
-Recorded = RecordResult | RecordFailure | RecordSuspended
-
-
-def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> Recorded | None:
-    """Returns the command that records a reply; None for one that can name no work of ours: the leader drops it."""
-    if message.failure is not None:
-        return _dead_letter(message.failure, message.enqueued_at, withdrawn)
-    reply = message.body
-    try:
-        check(reply)
-    except OutOfBoundsError:
-        return None
-    if reply.suspended is not None:
-        return _suspended(reply, reply.suspended, message.enqueued_at, withdrawn)
-    if reply.failure is None:
-        return RecordResult(
-            by=reply.worker,
-            job_id=reply.job_id,
-            workflow=reply.workflow_id,
-            attempt=reply.attempt,
-            worker=reply.worker,
-            delivery=_delivery(reply, withdrawn),
-            result=msgspec.json.decode(reply.result),
-            result_key=_stored_key(reply),
-            exposed=_exposed(reply),
-            enqueued_at=message.enqueued_at,
-            silence=reply.silence,
-        )
-    return _failed(reply, reply.failure, message.enqueued_at, withdrawn)
-
-
-def _failed(reply: WorkResult, failure: WorkFailure, enqueued_at: float, withdrawn: int) -> RecordFailure:
-    return RecordFailure(
-        by=reply.worker,
-        job_id=reply.job_id,
-        workflow=reply.workflow_id,
-        attempt=reply.attempt,
-        cause=_CAUSES.get(failure.cause, AttemptCause.ERROR),
-        worker=reply.worker,
-        delivery=_delivery(reply, withdrawn),
-        error=f"{failure.cause}: {failure.reason}",
-        retryable=failure.retryable,
-        enqueued_at=enqueued_at,
-        redelivered=reply.redelivered,
-        mark=reply.mark,
-        waits_on=failure.waits_on,
-        rest_s=failure.rest_s,
-        asked=failure.cause is Cause.CANCELLED,
-        exposed=_exposed(reply),
-        silence=reply.silence,
-        evidence=_evidence(reply, failure),
-    )
-
-
-def _stored_key(reply: WorkResult) -> str:
-    """Returns the key of a stored result. The leader makes it itself: a worker cannot name the result of another job."""
-    return result_key(reply.job_id, reply.workflow_id, reply.attempt) if reply.stored else ""
-
-
-def _exposed(reply: WorkResult) -> dict[str, Any]:
-    """Returns the values that an attempt showed; none where they cannot be kept: a worker may be of another release, or lie."""
-    shown = exposed_values(reply.exposed)
-    return shown if fits_a_snapshot(shown) else {}
-
-
-def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn: int) -> RecordSuspended:
-    return RecordSuspended(
-        by=reply.worker,
-        job_id=reply.job_id,
-        workflow=reply.workflow_id,
-        attempt=reply.attempt,
-        worker=reply.worker,
-        delivery=_delivery(reply, withdrawn),
-        waits=waits,
-        mark=reply.mark,
-        version=reply.version,
-        exposed=_exposed(reply),
-        enqueued_at=enqueued_at,
-        silence=reply.silence,
-    )
-
-
-def _evidence(reply: WorkResult, failure: WorkFailure) -> Evidence:
-    # The place survives the evidence in the store, so that the journal alone answers where it was.
-    place = failure.evidence.get("place", "")[-MAX_PLACE_CHARS:]
-    told: Evidence = {"cause": failure.cause.value, "beats": reply.beats, "seconds": round(reply.seconds, 3)}
-    if place:
-        told["place"] = place
-    if failure.decision:
-        told["decision"] = failure.decision
-    return told
-
-
-def _delivery(reply: WorkResult, withdrawn: int) -> int:
-    """Returns the delivery that a result is of. A fence is (generation, delivery) as the engine gave it out: any other is made up."""
-    generation, delivery = reply.fence
-    return delivery if generation == reply.attempt + withdrawn and delivery else UNFENCED
-
-
-def attempt_of(message: Message[WorkResult, WorkItem]) -> tuple[str, str, int] | None:
-    """Returns the (job, workflow, attempt) that a reply is about; None when the reply names no job."""
-    if message.failure is not None:
-        job_id, _, workflow = (message.failure.key or "").rpartition("/")
-        return (job_id, workflow, message.failure.generation) if job_id else None
-    reply = message.body
-    return (reply.job_id, reply.workflow_id, reply.attempt) if reply.job_id else None
-
-
-def _dead_letter(failure: Failure, enqueued_at: float, withdrawn: int) -> RecordFailure | None:
-    job_id, slash, workflow = (failure.key or "").rpartition("/")
-    if not slash:
-        return None
-    return RecordFailure(
-        by="engine",
-        job_id=job_id,
-        workflow=workflow,
-        attempt=failure.generation - withdrawn,
-        cause=AttemptCause.DEAD_LETTER,
-        error=f"{failure.cause}: {failure.reason}",
-        enqueued_at=enqueued_at,
-    )

@@ -88,7 +88,9 @@ class StoredValues:
         """Returns the order with results that fit into one message. Those of the journal go into the store first where they are too many."""
         return order._replace(results=await self._fitted(order.results)) if order.results else order
 
-    async def taken(self, info: JobInfo | None, submission: JobSubmission) -> dict[str, HandedResult]:
+    async def taken(
+        self, info: JobInfo | None, submission: JobSubmission, forked: Sequence[str] = ()
+    ) -> dict[str, HandedResult]:
         """Returns the results that a job takes over from the ended one that it repeats: those of its finished workflows, if they are the same work.
 
         Stored ones are copied, so that neither job loses a result with the other.
@@ -96,10 +98,13 @@ class StoredValues:
         specs = {spec.name: spec for spec in submission.workflows}
         if info is None or not info.state.terminal or info.results_expired:
             return {}
+        undone = (
+            info.undo.workflows if info.undo is not None else forked
+        )  # what they did was taken back, or is done anew
         found = {
             name: handed_result(info, name)
             for name, one in info.workflows.items()
-            if one.state is WorkflowState.COMPLETED and _same_work(one.spec, specs.get(name))
+            if one.state is WorkflowState.COMPLETED and _same_work(one.spec, specs.get(name)) and name not in undone
         }
         copied = {name: await self._copied(one, submission.job_id, name) for name, one in found.items()}
         kept = {name: one for name, one in copied.items() if one is not None}

@@ -43,6 +43,7 @@ from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patienc
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.live_progress import LiveProgress
 from tenure.nodes.manager.outage_brake import OutageBrake
+from tenure.nodes.manager.preemptions import Preemptions
 from tenure.nodes.term_leader import concerns_all
 
 
@@ -69,6 +70,7 @@ class WorkerReportHandlers:
         self.fleet.drain(self._drained)
         self.reported = ReportedAttempts()
         self.departures = Departures(ledger, self.reported, self._failures)
+        self._preemptions = Preemptions(ledger, self.fleet, self.reported, self.departures.marks, self._failures)
         self.progress = LiveProgress(ledger, self.reported, self._now)
         self.granted = Granted(self._grants, self.watch.last, self.progress.eta)
         self._held = Held(mandate.environment.clock)
@@ -294,6 +296,7 @@ class WorkerReportHandlers:
         await self._decide(self.fleet.sweep(now))
         await self.brake.look(now)
         await self.departures.look(now)
+        await self._preemptions.look(now)
         self._note_broken()
         for report in self.reported.reports():
             if not self.fleet.knows(report.worker, report.start):

@@ -253,7 +253,7 @@ class InlineSlots:
             return None
         if self._claim_filter.declines(claim.body, self._peers, self._clock.monotonic()):
             await self._take(self._runner.give_back(self._delivery_of(claim)))
-            await self._clock.async_sleep(self._claim_filter.pause_s * (0.5 + self._random.random()))
+            await self._clock.async_sleep(self._claim_filter.next_pause_s(self._random.random()))
             return None
         if self._draining or not self._has_room():
             await self._take(self._runner.give_back(self._delivery_of(claim)))

@@ -132,7 +132,9 @@ class ManagedWorker:
                 if error.fact != self._trouble:
                     self._trouble = error.fact
                     self._log.warning(f"cannot report: {error.fact}; work goes on under the last verdict")
+                # The report is still owed. An idle worker must not keep it for its whole cadence: until the first one, nobody knows what it serves.
                 await self._rest()
+                continue
             await self._nap(self.settings.gap_s)
             every = self.settings.every_s if view.attempts else self.settings.idle_every_s
             # Under a leader with short deadlines the worker reports more often: at least four times within its deadline.

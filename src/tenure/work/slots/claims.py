@@ -1,12 +1,13 @@
 """Which mailboxes a worker claims from, and which claimed work it gives back to other workers.
 
-A worker of a datacenter covers the mailboxes of the workflows that it serves, in each of its queues and priorities, and beside them the one of
-each queue and priority that earlier releases used for all workflows. Order is strict for seven jobs of eight; every eighth is looked for
+A worker covers the mailboxes of the workflows that it serves, in each of its queues (and priorities, in a datacenter), and beside them the one of
+each queue (and priority) that all workflows share: there is work of earlier releases, and what senders without managers put there. Order is strict for seven jobs of eight; every eighth is looked for
 from the other end, so that a busy high priority leaves the low ones an eighth of the slots (decision 0146).
 
 A worker declines work that excludes it, because an earlier attempt failed there, for a moment, and work whose workflow or version it does not
-have: the latter only comes from mailboxes of the old form. So two versions of a workflow live side by side during a deploy. Work must never be
-stranded: a worker without peers declines nothing, and no worker declines the same attempt for longer than its patience.
+have: the latter only comes from mailboxes of the old form, and a leader takes it back from there when nobody serves it (decision 0521). So two
+versions of a workflow live side by side during a deploy. Work must never be stranded: a worker without peers declines nothing that it has, and no
+worker declines the same attempt for longer than its patience.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tenure.backoff import delay_after
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Consumer, Engine
+from tenure.jobs.outbox import mailbox_for as mailbox_for
 from tenure.jobs.outbox import work_mailbox
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkHead, WorkItem, WorkMessage, WorkResult
@@ -59,6 +61,8 @@ class ServedMailboxes:
             rank = ranks.setdefault(dispatched[2] if dispatched else lane, [])
             if dispatched:
                 rank += [work_mailbox(dispatched[1], int(dispatched[2]), name, version) for name, version in kinds]
+            elif not self._managed:
+                rank += [mailbox_for(lane, name, version) for name, version in kinds]
             rank.append(lane)
             self._lane_of.update((mailbox, lane) for mailbox in rank if mailbox not in self._lane_of)
         self._ranks = list(ranks.values())
@@ -81,7 +85,8 @@ class ServedMailboxes:
 
     def pause(self, mailbox: str, until: float) -> None:
         """Leaves a mailbox alone: its first item was declined, and would be claimed again at once."""
-        self._paused[mailbox] = until
+        # Of several that were declined together, the one whose patience ends first must not wait for the others.
+        self._paused[mailbox] = min(until, self._paused.get(mailbox, math.inf))
 
     def resume(self, now: float) -> bool:
         """Ends the pauses that are over. Returns True when there were any."""
@@ -144,6 +149,7 @@ STRANGER_PATIENCE_S = 10.0
 """The patience for such work while the number of peers is unknown, as it is for a worker that has just started."""
 PAUSE_S = 0.25
 MOST_PAUSE_S = 2.0
+_EVEN_S = 1e-6  # sums of floats are that exact: a pause until the patience ends must not end just before it
 _REMEMBERED = 1_000
 LONGEST_NAME = 1_000
 """No worker can have a workflow with a longer name. Such work is taken and failed here: declining it would only hold up the work behind it."""
@@ -165,23 +171,36 @@ class ClaimFilter:
         self._since: dict[tuple[str, str, int], float] = {}
         self._declined = 0
         self.pause_s = PAUSE_S
-        """A mailbox is left alone for this long after a decline: otherwise the same message would be claimed again at once."""
+        """A mailbox is left alone for about this long after a decline: otherwise the same message would be claimed again at once."""
+        self._left_s = math.inf
+        """The patience that is left for what was declined last."""
 
-    def declines(self, item: WorkItem | WorkHead, peers: int | None, now: float) -> bool:
-        """Returns True for work that another worker should have; its mailbox is left alone for `pause_s` then. `peers` is None while their number is unknown."""
+    def declines(self, item: WorkItem | WorkHead, peers: int | None, now: float, message: str = "") -> bool:
+        """Returns True for work that another worker should have; its mailbox is left alone for `next_pause_s` then. `peers` is None while their number is unknown.
+
+        `message` names work that belongs to no job.
+        """
         if len(item.workflow) > LONGEST_NAME:
             return False
         known = self._knows(item.workflow, item.version)
-        alone = peers is not None and peers < 1
+        # A leader takes work back that nobody serves, and gives it to the worker that comes for it: being alone is no reason to fail it.
+        alone = peers is not None and peers < 1 and (known or not item.managed)
         if alone or (known and (self._worker not in item.excluded or peers is None)):
             self._declined, self.pause_s = 0, PAUSE_S
             return False
-        patience_s = self._patience_s if known else self._unknown_patience_s if peers else STRANGER_PATIENCE_S
-        since = self._since.setdefault((item.job_id, item.workflow_id, item.attempt), now)
-        if now - since >= patience_s:
+        patience_s = self._patience_s
+        if not known:
+            patience_s = self._unknown_patience_s if peers or item.managed else STRANGER_PATIENCE_S
+        since = self._since.setdefault((item.job_id or message, item.workflow_id, item.attempt), now)
+        self._left_s = since + patience_s - now
+        if self._left_s <= _EVEN_S:
             return False
         if len(self._since) > _REMEMBERED:
             del self._since[next(iter(self._since))]
         self._declined += 1
         self.pause_s = delay_after(self._declined, first_s=2 * PAUSE_S, most_s=MOST_PAUSE_S)
         return True
+
+    def next_pause_s(self, chance: float) -> float:
+        """Returns how long to leave a mailbox alone after a decline: `pause_s`, spread by `chance` (0 to 1), and never beyond the patience for the work that was declined."""
+        return min(self.pause_s * (0.5 + chance), self._left_s)

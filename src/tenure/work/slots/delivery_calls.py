@@ -28,7 +28,18 @@ from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.output_stream import last_chunk, put_chunk
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
-from tenure.work.slots.slot_channel import LAST_OUTPUT, NOTHING_STORED, PUT_OUTPUT, STEP, STEPS, answer_of, call_courier
+from tenure.work.slots.slot_channel import (
+    COMPENSATE,
+    COMPENSATED,
+    COMPENSATIONS,
+    LAST_OUTPUT,
+    NOTHING_STORED,
+    PUT_OUTPUT,
+    STEP,
+    STEPS,
+    answer_of,
+    call_courier,
+)
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
@@ -135,7 +146,14 @@ class DeliveryCalls:
             names = held.head.job_id, held.head.workflow_id
             if request.kind == LAST_OUTPUT:
                 return last_chunk(self._settler.output, *names)
-            if request.kind == PUT_OUTPUT:
+            if request.kind == COMPENSATIONS:
+                return self._settler.compensations.read(held.head.compensated_job, names[1])
+            if request.kind == COMPENSATE:
+                self._settler.compensations.put(held.message, *names, request.data or b"")
+            elif request.kind == COMPENSATED:
+                place = int(request.data or b"0")
+                self._settler.compensations.done(held.message, held.head.compensated_job, names[1], place)
+            elif request.kind == PUT_OUTPUT:
                 put_chunk(self._settler.output, held.message, *names, request.data or b"")
             elif request.kind == STEP:
                 held.message.append_step(request.data or b"")

@@ -6,6 +6,7 @@ that concern one item. The supervisor's thread hears the slots. The desk puts th
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -69,10 +70,10 @@ class DeliveryDesk:
         self._filter = ClaimFilter(worker, knows=self._mailboxes.knows)
         self._peers: int | None = None
         """Other workers that could do the same work; None until a leader has said so."""
-        self._queue = ClaimQueue(tick_s=settings.tick_s, renumber=self._renumber)
+        self._queue, self._numbers = ClaimQueue(tick_s=settings.tick_s, renumber=self._renumber), 0
         self._channels: dict[int, FrameChannel] = {}
         self._by_receipt: dict[str, ClaimedWork] = {}
-        self._numbers = 0
+        self._aside: list[tuple[float, HeldWork]] = []  # work that this worker does not have, and when it goes back
         self._unanswered: dict[tuple[int, int], int] = {}
         """By seat and number, the entries of what was taken back from a slot that has not answered the hand-over."""
         self._exchange = EngineExchange(
@@ -152,6 +153,7 @@ class DeliveryDesk:
             self._end_cancelled(cancelled)
             self._go_on()
             self._release(self._queue.to_release(now))
+            self._give_back_aside(now)
             return {claim.seat for claim in self._queue.overdue_leases(boottime) if claim.seat is not None}
 
     def cancel(self, job: str, workflow_id: str, attempt: int, fence: Fence | None, reason: str) -> bool:
@@ -190,6 +192,7 @@ class DeliveryDesk:
         with self._lock:
             self._queue.closed = True
             self._release(self._queue.to_release(self._clock.monotonic()))
+            self._give_back_aside(math.inf)
             self._exchange.look_again(other_demand=True)
 
     def drop(self) -> None:
@@ -204,6 +207,7 @@ class DeliveryDesk:
             self._queue.closed = True
             if not self._calls.dropping:
                 self._release(self._queue.to_release(self._clock.monotonic()))
+                self._give_back_aside(math.inf)
             self._exchange.end()
         self._exchange.join(seconds)
 
@@ -236,9 +240,15 @@ class DeliveryDesk:
             self._calls.submit("giving up what is no work", partial(self._calls.reject, message, error))
             return None
         lane = self._mailboxes.lane_of(message.mailbox)
-        if self._filter.declines(head, self._peers, now):
-            self._mailboxes.pause(message.mailbox, now + self._filter.pause_s * (0.5 + self._random.random()))
-            self._calls.give_back(HeldWork(message, head, lane, -1))
+        if self._filter.declines(head, self._peers, now, message.id):
+            pause_s = self._filter.next_pause_s(self._random.random())
+            held = HeldWork(message, head, lane, -1)
+            if head.managed or self._queue.closed:
+                self._mailboxes.pause(message.mailbox, now + pause_s)
+                self._calls.give_back(held)
+            else:  # no leader takes it away, and given back at once it would be the next claim
+                lease_s = message.lease_until - self._clock.boottime()
+                self._aside.append((now + min(pause_s, lease_s / 2), held))
             return None
         claim = ClaimedWork(
             0,
@@ -330,6 +340,12 @@ class DeliveryDesk:
         for claim in claims:
             self.settled(claim)
             self._calls.give_back(claim.held)
+
+    def _give_back_aside(self, now: float) -> None:
+        due = [held for at, held in self._aside if at <= now]
+        self._aside = [one for one in self._aside if one[0] > now]
+        for held in due:
+            self._calls.give_back(held)
 
     def _end_cancelled(self, claims: Sequence[ClaimedWork]) -> None:
         for claim in claims:

@@ -22,6 +22,7 @@ class SlotSettings:
     more_queues: tuple[str, ...] = ()
     """Others to serve beside it, in the order in which they are looked at: see `lanes`."""
     slots: int = 2
+    """Slot processes, each with one attempt at a time (or `concurrency` async ones)."""
     concurrency: int = 1
     """The number of async workflows that one slot runs at once."""
     lease_s: float = 60.0
@@ -35,12 +36,15 @@ class SlotSettings:
     settle_s: float | None = None
     """The outcome of ended work must be settled within this. None means as long as the lease, and 10 s at least."""
     wait_s: float = 20.0
+    """One request for work waits this long at the engine. It wakes at once, so a longer wait only asks less often."""
     drain: Literal["finish", "handover"] = "finish"
     """On SIGTERM, running work finishes, or stops so that another worker goes on from its checkpoint."""
     drain_timeout_s: float = 3_600.0
+    """With `drain="finish"`: what still runs after this is stopped as in a hand-over."""
     handover_s: float = 0.0
     """With `drain="handover"`: the seconds within which running work stops, each attempt when the least work is lost. 0: all at once."""
     tick_s: float = 0.1
+    """The supervisor looks at the board this often: a stall or a lost lease is seen at most this much later."""
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
     courier: str = ""

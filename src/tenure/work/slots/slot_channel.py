@@ -34,7 +34,9 @@ STORED = "stored"
 """The request for the stored result of a workflow that the item comes after. Its data is that workflow's name, so no slot can ask for other keys."""
 NOTHING_STORED = b""
 """The answer where the store has it no more. No result is empty: the shortest JSON has a byte."""
-OF_DELIVERY = frozenset({KEEP, STEP, STEPS, STORED, PUT_OUTPUT, LAST_OUTPUT})
+COMPENSATE, COMPENSATIONS, COMPENSATED = "compensate", "compensations", "compensated"
+"""The requests to write the list of compensations, to read it, and to mark one of it as run."""
+OF_DELIVERY = frozenset({KEEP, STEP, STEPS, STORED, PUT_OUTPUT, LAST_OUTPUT, COMPENSATE, COMPENSATIONS, COMPENSATED})
 """Requests about the delivery itself. All others are for the managers."""
 _decode_item = msgspec.json.Decoder(WorkItem).decode
 _encode_result = msgspec.json.Encoder().encode
@@ -105,6 +107,15 @@ class ChannelDelivery(WorkDelivery):
 
     def last_output(self) -> bytes:
         return self._channel.ask(self.number, LAST_OUTPUT, None)
+
+    def put_compensations(self, data: bytes) -> None:
+        self._channel.ask(self.number, COMPENSATE, data)
+
+    def compensations(self) -> bytes:
+        return self._channel.ask(self.number, COMPENSATIONS, None)
+
+    def compensated(self, place: int) -> None:
+        self._channel.ask(self.number, COMPENSATED, str(place).encode())
 
     def courier(self) -> JobCourier:
         return ChannelCourier(self._channel, self.number)

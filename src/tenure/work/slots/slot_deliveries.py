@@ -33,6 +33,9 @@ from tenure.work.runner import Settler, run_steps
 from tenure.work.slots.claim_page import ClaimPage, HeldClaim, claim_path
 from tenure.work.slots.processes import is_alive, kill_strays
 
+LOCK_S = 0.5
+"""For so long in all a cleanup waits for boards of dead workers of its own engine whose lock somebody has. A cleanup for another engine holds a lock for
+moments only. Without the wait, a worker that started at such a moment left the work of its predecessor to the end of its leases."""
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 """The names of the folders that workers make, as `new_id` makes them."""
 
@@ -196,9 +199,11 @@ class DeadWorkerCleanup:
     ) -> None:
         self._folder, self._engine, self._engine_name = folder, engine, engine_name
         self._clock, self._random, self._log = clock, random, log
+        self._wait_until = clock.monotonic() + LOCK_S
 
     def clear(self) -> int:
         """Cleans up, and returns for how many dead workers. It skips living workers, and dead ones that held work of another engine."""
+        self._wait_until = self._clock.monotonic() + LOCK_S
         cleared = sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
         self._remove_forsaken()
         return cleared
@@ -229,11 +234,14 @@ class DeadWorkerCleanup:
         identity = board.identity
         same_boot = identity.boot_id == self._clock.boot_id()
         try:
-            if not owner_is_gone(board, same_boot=same_boot):
+            if not self._take(board, same_boot=same_boot):
                 return False
-            killed = kill_strays(identity.incarnation) if same_boot else 0
             ours = identity.engine == self._engine_name
-            if same_boot and not ours and self._holds_work(board):
+            left_to_others = same_boot and not ours and self._holds_work(board)
+            if left_to_others:
+                board.unlock()  # its own successor may start at this moment, and needs the lock
+            killed = kill_strays(identity.incarnation) if same_boot else 0
+            if left_to_others:
                 return False  # only a worker of the same engine can settle these deliveries
             files = self._files_of(identity)
             settled = self._settle_work(board, files) if same_boot and ours else 0
@@ -246,6 +254,19 @@ class DeadWorkerCleanup:
         self._log.info(
             f"cleared up after worker {identity.incarnation}: {settled} deliveries settled, {killed} strays killed"
         )
+        return True
+
+    def _take(self, board: BeatBoard, *, same_boot: bool) -> bool:
+        """Returns True when the worker of the board has ended, and its lock is ours."""
+        identity = board.identity
+        while not owner_is_gone(board, same_boot=same_boot):
+            # A living worker holds its lock, and its process is there; one of another PID namespace cannot be seen, and is waited for in vain.
+            seems_dead = same_boot and identity.engine == self._engine_name and board.path.exists()
+            if not seems_dead or is_alive(identity.pid, identity.pid_started):
+                return False
+            if self._clock.monotonic() >= self._wait_until:
+                return False
+            self._clock.sleep(0.01)
         return True
 
     def _files_of(self, identity: BoardIdentity) -> Path | None:

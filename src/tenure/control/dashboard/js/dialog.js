@@ -31,7 +31,7 @@ async function go(event) {
   const amount = event.currentTarget.elements.amount?.value.trim() || "";
   problem.value = { text: "", busy: true };
   try {
-    say(await act(words, (error) => (problem.value = { text: `${error.message}. Trying again …`, busy: true }), amount));
+    say(await act(words, (error) => (problem.value = { text: error.retryAfter === undefined ? error.message : `${error.message}. Trying again …`, busy: true }), amount));
     close();
   } catch (error) {
     problem.value = { text: `${error.message}. ${error.remedy || ""}`, busy: false };

@@ -4,7 +4,7 @@ import { icon } from "./icons.js";
 import { to } from "./route.js";
 import { Ticking } from "./ticking.js";
 import { Component, html, live } from "./view.js";
-import { brief, moment, percent, span } from "./words.js";
+import { brief, moment, percent, some, span } from "./words.js";
 
 const STATES = {
   pending: ["waiting", "pending"],
@@ -31,7 +31,7 @@ export function Verdict({ verdict }) {
 
 export function Progress({ fraction, steps = null, ended = false }) {
   if (fraction === null || fraction === undefined) {
-    return steps ? html`<span class="progress"><span class="number">${steps.toLocaleString("en")} steps</span></span>` : html`<span class="quiet">–</span>`;
+    return steps ? html`<span class="progress"><span class="number">${some(steps, "step")}</span></span>` : html`<span class="quiet">–</span>`;
   }
   const width = `scaleX(${Math.max(0, Math.min(1, fraction)).toFixed(4)})`;
   return html`<span class="progress ${ended ? "ended" : ""}" role="img" aria-label=${percent(fraction)}>

@@ -8,6 +8,7 @@ import { route, to } from "../route.js";
 import { steer } from "../steering.js";
 import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
+import { Timeline } from "../timeline.js";
 import { Component, html, live } from "../view.js";
 import { count, moment, pretty, span, time } from "../words.js";
 
@@ -32,6 +33,7 @@ export const Job = page(
       <${Answer} why=${why.answer.value?.why} job=${found} />
       <${Section} title=${found.workflows.length === 1 ? "Its workflow" : `Its ${count(found.workflows.length)} workflows`}>
         <${Flow} workflows=${found.workflows} />
+        <${Timeline} runs=${why.answer.value?.why.job_id === key ? why.answer.value.why.runs : null} ended=${TERMINAL.has(found.state) ? found.ended_at : 0} />
         ${found.workflows.map((one) => html`<${Workflow} key=${one.name} one=${one} job=${found} />`)}
       <//>
       <div class="columns">
@@ -72,7 +74,7 @@ function Answer({ why, job }) {
   const [words, command] = split(why.next_step);
   return html`<section class="card answer ${TERMINAL.has(job.state) && job.state !== "completed" ? "ended-badly" : ""}" aria-label="Who ended it, and what to do">
     <p class="headline"><strong>${why.answer}.</strong></p>
-    <p>${words} ${command && html`<${Command} text=${command} />`}</p>
+    <p class="step">${words} ${command && html`<${Command} text=${command} />`}</p>
     ${why.found.map((one) => html`<${Found} key=${`${one.workflow}/${one.attempt}`} one=${one} />`)}
   </section>`;
 }
@@ -115,7 +117,7 @@ function Workflow({ one, job }) {
     ${one.note && html`<div class="quiet">${one.note}</div>`}
     ${one.proof && html`<div class="quiet">${one.proof}</div>`}
     ${one.grants.length ? html`<${Grants} grants=${one.grants} />` : null}
-    ${one.error && html`<pre class="bad">${one.cause ? `${one.cause}: ` : ""}${one.error}</pre>`}
+    ${one.error && html`<pre class="bad">${/^[a-z_]+: /.test(one.error) || !one.cause ? one.error : `${one.cause}: ${one.error}`}</pre>`}
     ${one.state === "completed" && html`<details open=${job.workflows.length === 1}><summary>Result</summary><pre class="result">${job.results_expired ? "Its results were kept for as long as it asked, and are gone." : pretty(one.result)}</pre></details>`}
   </div>`;
 }

@@ -63,7 +63,7 @@ function List({ found, asked }) {
       ${filtered ? "Archived jobs are asked for by their id: tenure ps JOB." : html`The first one: <${Command} text="tenure run WORKFLOW name=value" />`}
     <//>`;
   }
-  return html`<p class="quiet">${some(found.known, "job fits", "jobs fit")}; ${count(found.jobs.length)} shown, newest first. <span class="actions">${FIELDS.some((name) => asked[name]) && bulk(found.jobs)}</span></p>
+  return html`<p class="quiet">${some(found.known, "job fits", "jobs fit")}; ${count(found.jobs.length)} shown, newest first. <span class="actions">${FIELDS.some((name) => asked[name]) && bulk(found, asked)}</span></p>
     <div class="rows" role="table" aria-label="Jobs">
       <div class="row head" role="row"><span role="columnheader">state</span><span role="columnheader">job</span><span role="columnheader">progress</span><span role="columnheader">time left</span><span role="columnheader" class="num">workflows</span><span role="columnheader" class="num">tries</span><span role="columnheader" class="num">age</span></div>
       ${found.jobs.map((job) => html`<${Row} key=${job.job_id} job=${job} />`)}

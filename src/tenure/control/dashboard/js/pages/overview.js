@@ -131,7 +131,7 @@ function Workers({ nodes }) {
 function Queues({ queues }) {
   if (!queues.length) return html`<${Empty} title="No queue holds anything.">Queues come with the first job: <${Command} text="tenure submit WORKFLOW name=value" /><//>`;
   const deepest = [...queues].sort((one, other) => other.queued + other.held - one.queued - one.held).slice(0, SHOWN);
-  return html`<div class="scroll"><table><thead><tr><th>queue</th><th class="num">waiting</th><th class="num">oldest</th><th class="num">running</th><th></th></tr></thead>
+  return html`<div class="scroll"><table><thead><tr><th>queue</th><th class="num">waiting</th><th class="num">oldest</th><th class="num">running</th><th><span class="sr">actions</span></th></tr></thead>
     <tbody>${deepest.map((one) => html`<tr key=${one.name}>
       <td>${one.name} ${one.paused && html`<span class="flag">${icon("cancelled")} paused</span>`}</td>
       <td class="num">${count(one.queued + one.held)}</td>
@@ -143,7 +143,7 @@ function Queues({ queues }) {
 
 function Managers({ nodes, found }) {
   if (!nodes) return html`<p class="quiet">Reading the managers …</p>`;
-  return html`<div class="scroll"><table><thead><tr><th>manager</th><th></th><th>address</th><th class="num">heard</th><th class="num">clock</th><th>version</th></tr></thead>
+  return html`<div class="scroll"><table><thead><tr><th>manager</th><th><span class="sr">leads</span></th><th>address</th><th class="num">heard</th><th class="num">clock</th><th>version</th></tr></thead>
     <tbody>${nodes.managers.map((one) => html`<tr key=${one.name}>
       <td>${one.name}</td>
       <td>${one.leads ? html`<strong>leads</strong> <span class="quiet">for <${Since} at=${found.elected_at} full />, epoch ${found.epoch}</span>` : "stands by"}</td>

@@ -32,7 +32,7 @@ export const Queues = page(
 function Table({ queues }) {
   if (!queues.length) return html`<${Empty} title="No queue holds anything.">Queues come with the first job: <${Command} text="tenure submit WORKFLOW name=value --queue NAME" /><//>`;
   return html`<div class="scroll"><table>
-    <thead><tr><th>queue</th><th class="num">held</th><th class="num">queued</th><th class="num">oldest waits</th><th class="num">running</th><th>limits</th><th></th></tr></thead>
+    <thead><tr><th>queue</th><th class="num">held</th><th class="num">queued</th><th class="num">oldest waits</th><th class="num">running</th><th>limits</th><th><span class="sr">actions</span></th></tr></thead>
     <tbody>${queues.map((one) => html`<tr key=${one.name + (one.datacenter || "")}>
       <td><a href=${to("jobs", [], { queue: one.name })}>${one.name}</a> ${one.datacenter ? html`<span class="quiet">in ${one.datacenter}</span>` : null} ${one.paused && html`<span class="flag">${icon("cancelled")} paused</span>`}</td>
       <td class="num" title="They could go, and are held back: paused, full, or out of rate">${count(one.held)}</td>

@@ -19,7 +19,7 @@ export const Schedules = page(
 function Table({ schedules }) {
   if (!schedules.length) return html`<${Empty} title="Nothing is scheduled."><${Command} text="tenure schedule add nightly WORKFLOW --cron '0 3 * * *'" /><//>`;
   return html`<div class="scroll"><table>
-    <thead><tr><th>schedule</th><th>when</th><th>next</th><th>last</th><th class="num">fired</th><th class="num">skipped</th><th></th></tr></thead>
+    <thead><tr><th>schedule</th><th>when</th><th>next</th><th>last</th><th class="num">fired</th><th class="num">skipped</th><th><span class="sr">actions</span></th></tr></thead>
     <tbody>${schedules.map((one) => html`<${Row} key=${one.schedule.name + (one.datacenter || "")} one=${one} />`)}</tbody></table></div>`;
 }
 

@@ -44,7 +44,7 @@ const title = ({ served, datacenter }) => html`${served.name} <span class="quiet
 function Table({ found }) {
   if (!found.length) return html`<${Empty} title="No worker has registered a workflow yet.">One that serves your module: <${Command} text="tenure worker app.py --managed --engine URL" /><//>`;
   return html`<div class="scroll"><table>
-    <thead><tr><th>workflow</th><th>version</th><th>served by</th><th>queues</th><th class="num">waiting for a worker</th><th class="num">usually takes</th><th></th></tr></thead>
+    <thead><tr><th>workflow</th><th>version</th><th>served by</th><th>queues</th><th class="num">waiting for a worker</th><th class="num">usually takes</th><th><span class="sr">actions</span></th></tr></thead>
     <tbody>${found.map((one) => html`<tr key=${one.served.name + one.served.version + (one.datacenter || "")} data-workflow=${one.served.name}>
       <td><strong>${one.served.name}</strong> ${one.datacenter ? html`<span class="quiet">in ${one.datacenter}</span>` : null}<div class="quiet">${one.served.description || one.served.source}</div></td>
       <td>${one.served.version}</td>

@@ -1,0 +1,337 @@
+"""Holds the records of all jobs of a book: a few as objects, the others packed, a page at a time (decision 0581).
+
+A job that waits, sleeps or has ended costs a few dozen bytes, and not the three kilobytes of its object. `get` and `[]` unpack a record and
+keep it as an object, because folds change what they get. `look` and `values` unpack a copy for a reader, which must not change it. So folds use
+the first two, and whatever goes over many jobs uses the others.
+
+How a record is held is no part of the state: it differs between nodes, and no fold reads it.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.jobs.deadlines import see_election
+from tenure.jobs.model import JobInfo
+from tenure.jobs.state_pages import PagedSection
+from tenure.jobs.states import JobState, WorkflowState
+
+OBJECTS = 4_096
+"""The number of objects up to which nothing is packed. Each takes about 3 kB."""
+PACKED_AT_ONCE = 2
+"""The pages that are packed before objects are counted again: about a millisecond."""
+MOST_PACKINGS = 4
+"""With `PACKED_AT_ONCE`, more jobs than the 200 commands of one entry can bring."""
+OPENED = 4
+"""The pages of which the unpacked bytes are kept. Jobs of one page are used at one time."""
+_LEVEL = 1
+"""The records of a page are alike: this level leaves 3 in 100 bytes of them, and takes a sixth of the time of the usual one."""
+
+_ELECTED = b'{"type":"LeaderElected"'
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(JobInfo).decode
+_decode_page = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class SeenElection(NamedTuple):
+    """An election that packed records may not have seen."""
+
+    at: float
+    line: bytes
+    """The event, for the histories of jobs; empty where they keep none."""
+
+
+class PackedPage:
+    """The records of some jobs of one page, as they were when `seen` elections had been."""
+
+    __slots__ = ("bytes", "left", "seen", "share")
+
+    def __init__(self, encoded: bytes, records: int, seen: int) -> None:
+        self.bytes = zlib.compress(encoded, _LEVEL)
+        self.share = len(encoded) // records
+        """The bytes that one of them has in a snapshot, on average."""
+        self.left = records
+        """The records that are not held in another way by now."""
+        self.seen = seen
+
+
+class JobRecords(MutableMapping[str, JobInfo]):
+    """Maps the id of each job to its record, in the order in which the jobs came."""
+
+    def __init__(self, records: dict[str, JobInfo]) -> None:
+        self._records: dict[str, Any] = records
+        """Maps each job to its object, or to the packed page that holds it."""
+        self._objects: dict[str, JobInfo] = dict(records)
+        self._section: PagedSection | None = None
+        self._loose: dict[int, int] = {}
+        """Maps each page with objects to the number of them that could not be packed at the last try, least lately used first."""
+        self._busy = 0
+        """The sum of them: objects that need not be tried again."""
+        self._opened: dict[PackedPage, dict[str, msgspec.Raw]] = {}
+        self.elections: list[SeenElection] = []
+        self.states: Counter[JobState] = Counter()
+        """The states of the packed jobs."""
+        self.packed_bytes = self.unpacked_bytes = 0
+        """The bytes of all packed pages, and those that their records would have in a snapshot."""
+        self._election_bytes = 0
+        """The bytes of the elections with which the histories of packed live jobs end."""
+        self.unpackings = 0
+
+    def attach(self, section: PagedSection) -> None:
+        """From here on jobs have pages, and can be packed."""
+        self._section = section
+        self._loose = dict.fromkeys(section.members, 0)
+
+    # Folds use these
+
+    def get(self, job_id: str, default: None = None) -> JobInfo | None:  # type: ignore[override]
+        found = self._records.get(job_id)
+        return found if found is None or type(found) is JobInfo else self._unpack(job_id, found)
+
+    def __getitem__(self, job_id: str) -> JobInfo:
+        found = self._records[job_id]
+        return found if type(found) is JobInfo else self._unpack(job_id, found)
+
+    def __setitem__(self, job_id: str, info: JobInfo) -> None:
+        self._records[job_id] = self._objects[job_id] = info
+
+    def placed(self, job_id: str) -> None:
+        """Notes that a job was put into its page, or can be packed now although it could not before."""
+        if self._section is not None and (number := self._section.page_of.get(job_id)) is not None:
+            self._busy -= self._loose.pop(number, 0)
+            self._loose[number] = 0
+
+    def __delitem__(self, job_id: str) -> None:
+        found = self._records[job_id]
+        if type(found) is not JobInfo:
+            self._unpack(job_id, found)
+        del self._records[job_id], self._objects[job_id]
+
+    # Readers use these
+
+    def look(self, job_id: str) -> JobInfo | None:
+        """Returns the job, or a copy that nobody may change."""
+        found = self._records.get(job_id)
+        return found if found is None or type(found) is JobInfo else self._copy(job_id, found)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._records)
+
+    def values(self) -> ValuesView[JobInfo]:
+        return LookedAt(self)
+
+    def objects(self) -> Iterator[JobInfo]:
+        """Yields the jobs that are not packed, in the order of all jobs. A job that runs, or whose attempt failed on something that is down, never is."""
+        return (found for found in self._records.values() if type(found) is JobInfo)
+
+    def by_state(self) -> Counter[JobState]:
+        """Counts all jobs by their state. It looks at objects only."""
+        return self.states + Counter(info.state for info in self._objects.values())
+
+    def whole(self) -> dict[str, Any]:
+        """Returns all records for a snapshot."""
+        return {job_id: self._raw(job_id, found) for job_id, found in self._records.items()}
+
+    # Packing
+
+    @property
+    def crowded(self) -> bool:
+        return len(self._objects) - self._busy > OBJECTS and self._section is not None
+
+    @property
+    def packed(self) -> int:
+        """The number of packed jobs."""
+        return len(self._records) - len(self._objects)
+
+    @property
+    def packed_live(self) -> int:
+        """The number of packed jobs that have not ended."""
+        return sum(count for state, count in self.states.items() if not state.terminal)
+
+    def pack_if_crowded(self) -> None:
+        """Packs the pages whose objects came first, while there are too many objects. The others have their turn with later calls."""
+        for _ in range(MOST_PACKINGS):
+            if not self.crowded:
+                return
+            for number in list(islice(self._loose, PACKED_AT_ONCE)):
+                self.pack(number)
+
+    def pack(self, number: int) -> None:
+        """Packs the jobs of a page, but those that run, and those that somebody is using."""
+        assert self._section is not None, "jobs have no pages yet"
+        self._busy -= self._loose.pop(number, 0)
+        members, records = self._section.members.get(number), self._records
+        if not members:
+            return
+        chosen: dict[str, msgspec.Raw] = {}
+        busy = 0
+        for job_id in members:
+            found = records[job_id]
+            # A reader that waits for something and holds the record must find there what later folds change.
+            if type(found) is JobInfo and (_is_busy(found) or _references(records, job_id) > _UNUSED + 1):
+                busy += 1
+            else:
+                chosen[job_id] = self._raw(job_id, found)
+        if busy:
+            self._loose[number] = busy
+            self._busy += busy
+        if chosen:
+            self._hold(chosen)
+
+    def _hold(self, chosen: dict[str, msgspec.Raw]) -> None:
+        encoded = _encode(chosen)
+        page = PackedPage(encoded, len(chosen), len(self.elections))
+        for job_id in chosen:
+            before = self._records[job_id]
+            if type(before) is JobInfo:
+                del self._objects[job_id]
+                self.states[before.state] += 1
+                self._election_bytes += _election_bytes(before)
+            else:
+                self._leave(before)
+            self._records[job_id] = page
+        self._count(page)
+
+    def _count(self, page: PackedPage) -> None:
+        self.packed_bytes += len(page.bytes)
+        self.unpacked_bytes += page.share * page.left
+
+    def admit(self, number: int, records: Mapping[str, JobInfo], encoded: bytes, seen: int) -> None:
+        """Takes the records of a page as it was saved. `records` have seen all elections, and `encoded` has seen the first `seen`."""
+        kept = {job_id: info for job_id, info in records.items() if _is_busy(info)}
+        page = PackedPage(encoded, len(records), seen)
+        page.left -= len(kept)
+        self._records.update(dict.fromkeys(records, page))
+        for job_id, info in kept.items():
+            self[job_id] = info
+        for job_id, info in records.items():
+            if job_id not in kept:
+                self.states[info.state] += 1
+                self._election_bytes += _election_bytes(info)
+        if kept:
+            self._loose[number] = len(kept)
+            self._busy += len(kept)
+        if page.left:
+            self._count(page)
+
+    def page(self, members: Iterable[str]) -> bytes:
+        """Returns the bytes with which a page is saved."""
+        return _encode({job_id: self._raw(job_id, self._records[job_id]) for job_id in members})
+
+    def saw_election(self, at: float, line: bytes) -> tuple[int, int]:
+        """Has the packed jobs see an election. Returns by how many bytes it changed their histories, and the number of lines that were added."""
+        live = self.packed_live
+        self.elections.append(SeenElection(at, line))
+        if not line:
+            return 0, 0
+        change = live * len(line) - self._election_bytes
+        self._election_bytes = live * len(line)
+        return change, live
+
+    # Unpacking
+
+    def _raw(self, job_id: str, found: Any) -> msgspec.Raw:
+        if type(found) is JobInfo:
+            return msgspec.Raw(_encode(found))
+        if found.seen == len(self.elections):
+            return self._open(found)[job_id]
+        return msgspec.Raw(_encode(self._copy(job_id, found)))
+
+    def _open(self, page: PackedPage) -> dict[str, msgspec.Raw]:
+        found = self._opened.get(page)
+        if found is None:
+            found = self._opened[page] = _decode_page(zlib.decompress(page.bytes))
+            if len(self._opened) > OPENED:
+                del self._opened[next(iter(self._opened))]
+        return found
+
+    def _copy(self, job_id: str, page: PackedPage) -> JobInfo:
+        info = _decode(self._open(page)[job_id])
+        self.elect(info, page.seen)
+        return info
+
+    def elect(self, info: JobInfo, seen: int) -> None:
+        """Applies the elections that a record of the first `seen` lacks."""
+        if seen < len(self.elections) and not info.state.terminal:
+            for at, line in self.elections[seen:]:
+                see_election(info, at)
+                if line:
+                    note_election(info, line)
+
+    def _unpack(self, job_id: str, page: PackedPage) -> JobInfo:
+        info = self._copy(job_id, page)
+        self.unpackings += 1
+        self._records[job_id] = self._objects[job_id] = info
+        self.states[info.state] -= 1
+        self._election_bytes -= _election_bytes(info)
+        self._leave(page)
+        self.placed(job_id)
+        return info
+
+    def _leave(self, page: PackedPage) -> None:
+        page.left -= 1
+        self.unpacked_bytes -= page.share
+        if not page.left:
+            self.packed_bytes -= len(page.bytes)
+            self._opened.pop(page, None)
+
+
+class LookedAt(ValuesView[JobInfo]):
+    """All records, for readers: copies of those that are packed."""
+
+    _mapping: JobRecords
+
+    def __iter__(self) -> Iterator[JobInfo]:
+        return (info for job_id in self._mapping if (info := self._mapping.look(job_id)) is not None)
+
+
+def note_election(info: JobInfo, line: bytes) -> int:
+    """Keeps an election in the history of a job. Returns the bytes of the line that it replaced.
+
+    Of elections in a row only the newest is kept, and no room of other jobs is asked for: so what becomes of one job depends on nothing but that job,
+    and a packed one can be given the line later.
+    """
+    history = info.history
+    replaced = 0
+    if history and history[-1].startswith(_ELECTED):
+        replaced = len(history.pop())
+        info.elided += 1
+    history.append(line)
+    return replaced
+
+
+def _election_bytes(info: JobInfo) -> int:
+    if info.state.terminal or not info.history or not info.history[-1].startswith(_ELECTED):
+        return 0
+    return len(info.history[-1])
+
+
+def _references(records: Mapping[str, Any], job_id: str) -> int:
+    return sys.getrefcount(records[job_id])
+
+
+_UNUSED = _references({"": object()}, "") + 1
+"""The references to a record that nobody uses: one from each of the two dictionaries."""
+
+
+def _is_busy(info: JobInfo) -> bool:
+    """Returns True for a job that reports and outages will ask for soon."""
+    if info.state.terminal:
+        return False
+    return any(one.state is WorkflowState.RUNNING or one.held_on for one in info.workflows.values())

@@ -1,0 +1,93 @@
+"""The steps of jobs that have ended: kept for a while, so that another job can begin again from one of them, and handed to such a job."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, EngineCorruptError, UnknownJobError
+from tenure.jobs import JobBook
+from tenure.jobs.endings import has_kept_steps
+from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.states import JobState
+from tenure.values import LIVE_TTL_S
+from tenure.work.kept_steps import SUSPENDED_STEPS, steps_key
+from tenure.work.step_log import cut_before, step_names
+
+ENDED_TTL_S = 7 * 86_400.0
+"""The seconds for which the steps of a job that did not complete are kept after its end."""
+
+
+class KeptOfJob(NamedTuple):
+    """The keys under which the steps of an ended job are kept, and whether somebody may want them."""
+
+    keys: list[str]
+    wanted: bool
+
+
+class EndedSteps:
+    """Part of a leader, and of a manager that takes submissions. Every step is safe to repeat."""
+
+    def __init__(self, engine: Engine, calls: Calls) -> None:
+        self._calls, self._store = calls, engine.store(SUSPENDED_STEPS)
+
+    async def let_go(self, keys: list[str], wanted: bool) -> None:
+        """Deletes the steps of a completed job, and gives those of another a week."""
+        for key in keys:
+            kept = await self._calls.run(self._store.get, key) if wanted else None
+            if kept is not None:
+                await self._calls.run(self._store.put, key, kept, ttl=ENDED_TTL_S)
+            else:
+                await self._calls.run(self._store.delete, key)
+
+    async def fork(self, info: JobInfo | None, submission: JobSubmission) -> tuple[str, ...]:
+        """Puts the steps before `retry_from` into the store for the new job. Returns the workflow that has them. Raises `ConfigurationError`."""
+        step = submission.retry_from
+        if info is None:
+            raise UnknownJobError(submission.retry_of)
+        if info.undo is not None:
+            raise ConfigurationError(
+                f"job {info.id!r} cannot begin again from a step: its compensations have taken back what its steps did",
+                remedy=f"Run it anew: tenure retry {info.id}",
+            )
+        kept = {name: await self._read(steps_key(info.id, name)) for name in info.workflows}
+        cuts = {name: cut_before(records, step, info.id) for name, records in kept.items()}
+        found = {name: records for name, records in cuts.items() if records is not None}
+        if len(found) != 1:
+            raise _which(info, step, kept, list(found))
+        [(name, records)] = found.items()
+        data = msgspec.msgpack.encode(records)
+        await self._calls.run(self._store.put, steps_key(submission.job_id, name), data, ttl=LIVE_TTL_S)
+        return (name,)
+
+    async def _read(self, key: str) -> list[bytes]:
+        kept = await self._calls.run(self._store.get, key)
+        try:
+            return msgspec.msgpack.decode(kept, type=list[bytes]) if kept is not None else []
+        except msgspec.DecodeError as error:
+            raise EngineCorruptError(
+                f"the steps of {key!r} cannot be read: {error}", remedy="Run the job anew: tenure retry JOB"
+            ) from error
+
+
+def _which(info: JobInfo, step: str, kept: dict[str, list[bytes]], found: list[str]) -> ConfigurationError:
+    if found:
+        return ConfigurationError(
+            f"step {step!r} is in several workflows of job {info.id!r}: {', '.join(found)}",
+            remedy="Give steps that you may begin from names of their own",
+        )
+    names = [one for records in kept.values() for one in step_names(records)]
+    has = f"it has {', '.join(names[:20])}" if names else "none of its steps are kept"
+    return ConfigurationError(
+        f"job {info.id!r} has no recorded step {step!r} to begin again from: {has}",
+        remedy="Steps are kept for a week after a job failed, or was ended while it waited; `tenure retry` without --from runs it anew",
+    )
+
+
+def kept_of(book: JobBook, job_id: str) -> KeptOfJob:
+    info = book.jobs[job_id]
+    keys = [steps_key(job_id, name) for name, one in info.workflows.items() if has_kept_steps(info, one)]
+    return KeptOfJob(keys, info.state is not JobState.COMPLETED)

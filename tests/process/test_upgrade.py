@@ -1,0 +1,128 @@
+"""A datacenter of the first release is stopped in the middle of its work, and the present code goes on from what it left in the engine.
+
+`tests/formats` does the same with recorded fixtures on every engine. Here the old code itself runs: its manager, its worker, its journal,
+its schema, and its messages in flight.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.datacenter.conftest import ENGINES
+
+FIRST = "ab1a98b"
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 180.0
+APP = """
+import os, time
+from pathlib import Path
+from tenure import workflow
+
+GATE = Path(os.environ["GATE"])
+
+@workflow(stall=120)
+def count(ctx, to: int) -> list[int]:
+    begun = ctx.resume or 0
+    for number in ctx.track(range(begun, to)):
+        if number == 3:
+            ctx.checkpoint(3)
+            (GATE / "saved").touch()
+            while not (GATE / "open").exists():
+                time.sleep(0.05)
+                ctx.beat()
+    return [begun, to]
+"""
+
+
+@pytest.fixture(scope="module")
+def first_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", FIRST, "src"], capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip(f"the history has no {FIRST} here: {packed.stderr.decode().strip()[:200]}")
+    folder = tmp_path_factory.mktemp("first")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "src"
+
+
+class Release:
+    """The processes of one release, in one folder, on one engine. It is spoken to by its own command line."""
+
+    def __init__(self, source: Path, folder: Path, name: str, url: str) -> None:
+        self.folder, self.name = folder, name
+        self.environment = {**os.environ, "PYTHONPATH": str(source), "GATE": str(folder)}
+        self.environment |= {"TENURE_ENGINE": url}
+        self.running = [
+            self.started("manager", "--port", "0", "--term", "5"),
+            self.started("worker", "app.py", "--managed", "--slots", "1", "--drain", "handover", "--grace", "30"),
+        ]
+
+    def started(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{self.name}-{words[0]}.log").open("wb") as log:
+            command = [sys.executable, "-m", "tenure", *words]
+            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
+
+    def ask(self, *words: str) -> str:
+        command = [sys.executable, "-m", "tenure", *words, "--patience", str(WITHIN_S)]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.logs()}"
+        return "".join(done.stdout.split())
+
+    def stop(self) -> None:
+        for process in reversed(self.running):  # the worker first: it hands its work over
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(WITHIN_S)
+            finally:
+                process.kill()
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
+
+
+@pytest.mark.parametrize("kind", list(ENGINES))
+def test_work_of_the_first_release_goes_on_in_this_one(
+    kind: str, first_release: Path, own_server: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """Its mailboxes of the old form are drained, whatever engine holds them."""
+    server = ENGINES[kind]
+    url = f"sqlite:///{tmp_path}/tenure.db" if server is None else own_server(server()).url
+    (tmp_path / "app.py").write_text(APP)
+    old = Release(first_release, tmp_path, "old", url)
+    try:
+        old.ask("submit", "count", "to=2", "--id", "done", "--wait")
+        old.ask("submit", "count", "to=5", "--id", "begun")
+        begun = time.monotonic()
+        while not (tmp_path / "saved").exists():
+            assert time.monotonic() - begun < WITHIN_S, old.logs()
+            time.sleep(0.1)
+        old.ask("submit", "count", "to=1", "--id", "queued")  # behind it: there is one slot
+    finally:
+        old.stop()
+    (tmp_path / "open").touch()
+    new = Release(ROOT / "src", tmp_path, "new", url)
+    try:
+        assert new.ask("result", "begun", "--wait") == "[3,5]", "it goes on from its checkpoint"
+        assert new.ask("result", "queued", "--wait") == "[0,1]", "a message in flight is delivered"
+        assert new.ask("result", "done") == "[0,2]", "a result of the first release can be read"
+        new.ask("submit", "count", "to=1", "--id", "after", "--wait")
+    finally:
+        new.stop()
