@@ -21,7 +21,7 @@ from tenure.work import subprocesses
 from tenure.work.slots.processes import kill_tree, read_stat
 
 _DEATH_S = 5.0
-"""How long a call waits for the processes that it killed: on a busy machine a killed one is there, and holds its folder, until its turn comes."""
+"""A call waits so long for the processes that it killed. On a busy machine a killed one is there, and holds its folder, until its turn comes."""
 _SAFE_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
