@@ -13,9 +13,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from tests.docs.page_blocks import ROOT, blocks_of
 from tests.process.datacenter.conftest import Datacenter, datacenter, wait_until
 
-from tenure import submit_in, submit_in_async
+from tenure import submit_in, submit_in_async, workflow
 from tenure.client.client import Client
 from tenure.engines import Engine
 from tenure.errors import EngineError, UnknownJobError
@@ -31,6 +32,24 @@ def by_psycopg(url: str) -> list[str]:
         lost = submit_in(connection, "encode", {"path": "psycopg"})
         connection.rollback()
     return [kept, lost]
+
+
+@workflow
+def encode(ctx: Any, path: str) -> int:
+    return len(path)
+
+
+def by_the_page(url: str) -> list[str]:
+    """Runs the block of docs/clients.md as it is printed, and then with an error inside its transaction."""
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE film (path text)")
+    (code,) = [block.code for block in blocks_of(ROOT / "docs/clients.md") if block.run_by]
+    names: dict[str, Any] = {"url": url, "encode": encode}
+    exec(compile(code, "clients.md", "exec"), names)
+    kept = names["job_id"]
+    with pytest.raises(ZeroDivisionError):
+        exec(compile(code + "    1 / 0\n", "clients.md", "exec"), names)
+    return [kept, names["job_id"]]
 
 
 def by_sqlalchemy(url: str) -> list[str]:
@@ -109,6 +128,7 @@ def test_a_job_exists_if_and_only_if_its_transaction_commits_with_every_driver(
     Engine.open(server.url).close()
     pairs = [
         by_psycopg(server.url),
+        by_the_page(server.url),
         by_sqlalchemy(server.url),
         *asyncio.run(by_async_drivers(server.url)),
     ]  # no manager is up
