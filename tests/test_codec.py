@@ -176,7 +176,7 @@ def test_processes_find_the_codec_in_their_module_and_no_file_of_the_engine_has_
     with embedded(tmp_path, workflows=[diagnose], codec=codec, slots=1, mode="processes") as tenure:
         job = tenure.submit(diagnose, patient="Ada Lovelace")
         assert job.wait(timeout=120) == {"of": "Ada Lovelace", "finding": "healthy"}
-        with Client([tenure._host.address]) as stranger:
+        with Client([tenure.host.address]) as stranger:
             assert is_sealed(stranger.job(job.id).workflows[0].result)
             assert is_sealed(stranger.result(job.id).result)
     written = _written(tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tenure.beat.board import BeatBoard, BoardIdentity, board_folder
-from tenure.beat.record import _COLD_OFFSET, Occupant, Phase
+from tenure.beat.record import COLD_OFFSET, RECORD_BYTES, Occupant, Phase
 from tenure.engines.contracts import Ticket
 from tenure.errors import BoardError
 
@@ -82,12 +82,19 @@ def test_what_the_supervisor_writes_for_an_attempt_that_ended_does_not_touch_the
     board.close()
 
 
+def bytes_of(board: BeatBoard) -> memoryview:
+    """Returns the bytes of the board's first record, as another process has them in its memory."""
+    with board.path.open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0))[mmap.PAGESIZE : mmap.PAGESIZE + RECORD_BYTES]
+
+
 def test_a_write_that_was_cut_short_is_seen_and_the_next_one_heals_it(tmp_path: Path) -> None:
     board = BeatBoard.create(tmp_path, 1, identity())
     record = board.records[0]
     record.occupy(Phase.RUNNING, occupant(), now=1.0)
-    sequence = struct.unpack_from("<Q", record._bytes, _COLD_OFFSET)[0]
-    struct.pack_into("<Q", record._bytes, _COLD_OFFSET, sequence + 1)  # killed between the two stores
+    shared = bytes_of(board)
+    sequence = struct.unpack_from("<Q", shared, COLD_OFFSET)[0]
+    struct.pack_into("<Q", shared, COLD_OFFSET, sequence + 1)  # killed between the two stores
     assert record.read().occupant is None
     record.describe(occupant(note="healed"))
     found = record.read().occupant
@@ -100,7 +107,7 @@ def test_damaged_bytes_are_not_taken_for_an_occupant(tmp_path: Path) -> None:
     board = BeatBoard.create(tmp_path, 1, identity())
     record = board.records[0]
     record.occupy(Phase.RUNNING, occupant(), now=1.0)
-    record._bytes[_COLD_OFFSET + 20] ^= 0xFF
+    bytes_of(board)[COLD_OFFSET + 20] ^= 0xFF
     assert record.read().occupant is None
     board.close()
 
@@ -186,11 +193,12 @@ def test_without_shared_memory_the_board_falls_back_to_a_folder(
 
 
 def test_a_record_with_a_phase_that_does_not_exist_is_damaged(tmp_path: Path) -> None:
-    board = BeatBoard.private(1)
+    board = BeatBoard.create(tmp_path, 1, identity())
     board.records[0].occupy(Phase.RUNNING, occupant(), now=1.0)
-    board.records[0]._ints[3] = 77
+    struct.pack_into("<q", bytes_of(board), 3 * 8, 77)
     with pytest.raises(BoardError, match="no phase 77"):
         board.records[0].read()
+    board.close()
 
 
 def _as_link(folder: Path) -> None:

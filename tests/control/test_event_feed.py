@@ -270,13 +270,13 @@ def test_a_slow_listener_has_no_queue_and_loses_nothing(monkeypatch: pytest.Monk
         for number in range(10):
             await completed(group, manager, f"j-{number}")
         await group.until(lambda: [told.data for told in fast.events] == everything(group))
-        assert len(manager.events._kept) <= 3
+        assert manager.events.kept_entries <= 3
         slow = list(first)
         while [told.data for told in slow if told.what == "event"] != everything(group):
             slow += await anext(stream)
         await stream.aclose()
         await fast.leave()
-        assert manager.events._kept_bytes == 0
+        assert manager.events.kept_entries == 0
 
     run(story)
 

@@ -180,10 +180,10 @@ def parsers() -> dict[str, Parser]:
         "failure": Parser(decode_failure, [msgspec.json.encode(failure)], UNDECODABLE),
         "nats command": Parser(nats_commands.decode, [msgspec.msgpack.encode(["Send", "m", []])], UNREADABLE),
         "redis journal": Parser(
-            redis_journal._unpack, [msgspec.msgpack.encode(("id", (events[0], events[1])))], UNREADABLE
+            redis_journal.unpack_entry, [msgspec.msgpack.encode(("id", (events[0], events[1])))], UNREADABLE
         ),
-        "redis hand-over": Parser(handover._read_handed, [b'["a",1,"r","b",0]'], UNREADABLE),
-        "sqlite journal": Parser(sqlite_journal._unpack, [msgspec.msgpack.encode(tuple(events))], UNREADABLE),
+        "redis hand-over": Parser(handover.read_handed, [b'["a",1,"r","b",0]'], UNREADABLE),
+        "sqlite journal": Parser(sqlite_journal.unpack_events, [msgspec.msgpack.encode(tuple(events))], UNREADABLE),
         "piggyback": Parser(HealthPiggyback.decode, [b"\x85\xa1a\x01"], (PiggybackError,)),
         "slot channel": Parser(_heard, [_sent(*some) for some in SLOT_FRAMES], ()),
         "work head": Parser(

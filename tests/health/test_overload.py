@@ -139,7 +139,7 @@ def test_it_is_never_worse_than_what_it_saw_and_always_comes_back(samples: list[
         before = list(OverloadState).index(detector.state)
         reason = detector.assess(cpu, memory).reason
         assert list(OverloadState).index(detector.state) <= before or reason != "all signals are calm"
-        worst = max(worst, *(level for level, _ in detector._signals(cpu, memory)))
+        worst = max(worst, *(level for level, _ in detector.signals(cpu, memory)))
         assert list(OverloadState).index(detector.state) <= worst
     for _ in range(30):  # nothing to do: samples are forgotten, then three steps of five
         detector.assess()

@@ -84,9 +84,10 @@ def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_lef
                 cast.come_back()
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
                 await until(lambda: leader.word("w-1").start == "w-1#2")
-                sequence = worker._said.sequence
+                own = partial(worker.node.health, gossip_name(NodeType.WORKER, "w-1"))
+                sequence = own().sequence
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
-                assert worker._said.sequence == sequence  # nothing new, nothing said
+                assert own().sequence == sequence  # nothing new, nothing said
             await until(lambda: not alive())
             assert leader.word("w-1") == ("w-1#2", False, None)
 

@@ -86,7 +86,7 @@ class PoisonedSite(Datacenter):
 
     def restart(self, *manager_options: str) -> None:
         self.close()
-        self._clients, self.managers, self.addresses = [], {}, {}
+        self.clients, self.managers, self.addresses = [], {}, {}
         self.begin(*manager_options)
 
 

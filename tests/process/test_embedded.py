@@ -93,7 +93,7 @@ def test_a_script_without_a_guard_submits_maps_and_is_told_why(tmp_path: Path) -
                     job.wait()
                 except JobFailed as error:
                     print(error.state, error.reason)
-                print(t._host.pid)
+                print(t.host.pid)
             print("main", __name__)
             """,
         )
@@ -113,7 +113,7 @@ def test_what_is_cut_off_by_an_error_or_kill_9_goes_on_from_its_checkpoint(tmp_p
         if __name__ == "__main__":
             with embedded(workflows=[add, count]) as t:
                 job = t.submit(count, to=200, job_id="long")
-                print(t._host.pid, flush=True)
+                print(t.host.pid, flush=True)
                 if len(sys.argv) > 1:
                     while job.status().workflows[0].steps < 20:
                         time.sleep(0.05)
@@ -164,7 +164,7 @@ def test_a_workflow_that_only_this_process_has_runs_in_its_threads_and_says_so(
 
     with embedded(tmp_path, workflows=[local]) as t:
         assert t.submit(local, n=1).wait() == 2
-        with Client(t._host.address) as other:
+        with Client(t.host.address) as other:
             assert other.get(t.jobs().jobs[0].job_id).wait() == 2
     assert "run in threads of this process" in capfd.readouterr().err
 

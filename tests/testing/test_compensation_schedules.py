@@ -123,14 +123,14 @@ def runs_them_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begins_its_list_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Compensations._opened
+    plain = Compensations.opened
 
     def opened(self: Compensations) -> list[Compensation]:
         if self._list is None and not self._handle.delivery.item.undo_of:
             self._list = []
         return plain(self)
 
-    monkeypatch.setattr(Compensations, "_opened", opened)
+    monkeypatch.setattr(Compensations, "opened", opened)
 
 
 @pytest.mark.parametrize(

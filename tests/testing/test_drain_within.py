@@ -60,14 +60,14 @@ def test_one_whose_next_mark_comes_too_late_goes_now_and_why_tells_what_it_lost(
 def test_one_job_that_cannot_be_asked_keeps_no_other_from_leaving(
     tenure_dc: TestDatacenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Departures._ask
+    ask = Departures.ask
 
     async def fails_for_one(self: Departures, name: Any, *rest: Any) -> None:
         if name[0] == "broken":
             raise ZeroDivisionError("a fault of ours")
         await ask(self, name, *rest)
 
-    monkeypatch.setattr(Departures, "_ask", fails_for_one)
+    monkeypatch.setattr(Departures, "ask", fails_for_one)
     for name in ("broken", "other"):  # slots take both at once
         tenure_dc.submit(saves, job_id=name, every_s=60.0)
     tenure_dc.advance(seconds=170)

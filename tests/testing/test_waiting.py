@@ -67,7 +67,7 @@ def test_checkpoint_and_steps_outlive_what_the_engine_remembers(tenure_dc: TestD
     job = tenure_dc.submit(saves)
     tenure_dc.advance(minutes=1)
     # The engine forgets a key a day after its message ended; a day of this datacenter takes a minute, so it forgets at once.
-    for box in tenure_dc.engine._boxes.values():
+    for box in tenure_dc.engine.boxes.values():
         box.state.keys.clear()
         box.state.ended.clear()
     tenure_dc.advance(minutes=3)

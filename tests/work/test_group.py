@@ -244,13 +244,13 @@ def test_a_shutdown_counts_as_well_between_the_call_of_a_later_run_and_its_start
     group.start()
     until(lambda: loop.runs == 1)
     assert group.shutdown()
-    launch = group._launch
+    launch = group.launch
 
     def late_launch() -> None:
         group.shutdown()
         launch()
 
-    monkeypatch.setattr(group, "_launch", late_launch)
+    monkeypatch.setattr(group, "launch", late_launch)
     group.run()  # returns
     assert loop.runs == 1
 

@@ -30,11 +30,11 @@ from tenure.errors import BoardError
 RECORD_BYTES = 8_192
 _COLD = struct.Struct("<QII")  # sequence (odd while a write is in progress), length, checksum
 _HOT_WORDS = 16
-_COLD_OFFSET = _HOT_WORDS * 8
+COLD_OFFSET = _HOT_WORDS * 8
 _TAIL_BYTES = 64
 _REASON_BYTES = 512
 _REASON_OFFSET = RECORD_BYTES - _TAIL_BYTES - _REASON_BYTES
-COLD_BYTES = _REASON_OFFSET - _COLD_OFFSET - _COLD.size
+COLD_BYTES = _REASON_OFFSET - COLD_OFFSET - _COLD.size
 
 # Words of the hot part. The slot writes the first group, the supervisor the second.
 _BEAT, _COUNT, _PROGRESS, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
@@ -255,7 +255,7 @@ class BeatRecord:
                 f"the names of this work do not fit on the beat board: {len(data):,} bytes of {COLD_BYTES:,} ({sizes} characters)",
                 remedy="Use shorter names",
             )
-        start = _COLD_OFFSET
+        start = COLD_OFFSET
         sequence = _COLD.unpack_from(self._bytes, start)[0]
         sequence += sequence & 1  # a write that was cut short left it odd
         struct.pack_into("<Q", self._bytes, start, sequence + 1)
@@ -378,12 +378,12 @@ class BeatRecord:
 
     def _read_occupant(self) -> Occupant | None:
         for _ in range(3):
-            before, length, checksum = _COLD.unpack_from(self._bytes, _COLD_OFFSET)
+            before, length, checksum = _COLD.unpack_from(self._bytes, COLD_OFFSET)
             if before & 1 or length > COLD_BYTES:
                 continue
-            body = _COLD_OFFSET + _COLD.size
+            body = COLD_OFFSET + _COLD.size
             data = bytes(self._bytes[body : body + length])
-            if _COLD.unpack_from(self._bytes, _COLD_OFFSET)[0] != before or zlib.crc32(data) != checksum:
+            if _COLD.unpack_from(self._bytes, COLD_OFFSET)[0] != before or zlib.crc32(data) != checksum:
                 continue
             try:
                 return msgspec.msgpack.decode(data, type=Occupant)

@@ -33,7 +33,7 @@ def thresholds(name: str, as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
     elif found.thresholds:
-        show(_table(found))
+        show(threshold_table(found))
         for one in found.thresholds:
             for example in (one.last_wrong, one.last_found):
                 if example is not None:
@@ -43,7 +43,7 @@ def thresholds(name: str, as_json: bool, where: Where) -> None:
     raise SystemExit(REFUSED if name and not found.thresholds else 0)
 
 
-def _table(found: ThresholdList) -> Table:
+def threshold_table(found: ThresholdList) -> Table:
     placed = placed_columns(found.thresholds)
     head = ("datacenter", "workflow") if placed else ("workflow",)
     table = Table(*head, "version", "attempts", "set", "learned", "holds", "why", "wrong", "found sooner")

@@ -303,6 +303,11 @@ class EventFeed:
         if entries:
             self._ring()
 
+    @property
+    def kept_entries(self) -> int:
+        """Returns how many entries of the journal are in memory for listeners; none while nobody listens."""
+        return len(self._kept)
+
     def _forget(self) -> None:
         self._kept.clear()
         self._kept_bytes = 0

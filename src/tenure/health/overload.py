@@ -133,7 +133,7 @@ class HybridOverloadDetector:
         elif self._latencies:
             # A node that sheds everything sees no latency at all: what it saw last must not keep it shut for ever.
             self._latencies.popleft()
-        level, reason = max(self._signals(cpu_percent, memory_percent), key=lambda signal: signal[0])
+        level, reason = max(self.signals(cpu_percent, memory_percent), key=lambda signal: signal[0])
         if self._samples:
             self._move_baseline(self._latencies[-1])
             self._samples.clear()
@@ -149,7 +149,8 @@ class HybridOverloadDetector:
             weight /= self.config.patience
         self._baseline += (latency - self._baseline) * weight
 
-    def _signals(self, cpu_percent: float, memory_percent: float) -> list[tuple[int, str]]:
+    def signals(self, cpu_percent: float, memory_percent: float) -> list[tuple[int, str]]:
+        """Returns the level that each signal asks for, with its reason. `assess` follows the highest."""
         config = self.config
         signals = [
             (config.cpu_percent.level(cpu_percent), f"CPU at {cpu_percent:g} %"),

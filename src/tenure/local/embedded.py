@@ -94,12 +94,13 @@ class Embedded(Client):
         )
         self._log = HostLog(self.folder / "embedded.log")
         self._closed = False
-        self._host = HostProcess(begin, self._log.write)
+        self.host = HostProcess(begin, self._log.write)
+        """The process that leads. Other clients reach it at `host.address`."""
         atexit.register(self.close)
         try:
             self._threads = None if modules is not None else self._start_threads(settings)
-            self._host.until_up()
-            super().__init__([self._host.address], codec=codec)
+            self.host.until_up()
+            super().__init__([self.host.address], codec=codec)
         except BaseException:
             self.close()
             raise
@@ -164,7 +165,7 @@ class Embedded(Client):
             if threads is not None:
                 threads.stop()
         finally:
-            self._host.close()
+            self.host.close()
             self._log.close()
             if hasattr(self, "_caller"):
                 super().close()

@@ -78,7 +78,7 @@ class Compensations:
             raise LimitError("key of a compensation", repr(key)[:100], f"text of at most {MOST_KEY_CHARS} characters")
         arguments = _encoded(function, args, kwargs)
         with self._lock:
-            known = self._opened()
+            known = self.opened()
             if not key:
                 self._counts[name] = count = self._counts.get(name, 0) + 1
                 key = f"#{count}"
@@ -101,7 +101,7 @@ class Compensations:
     def left(self) -> list[tuple[int, Compensation]]:
         """Returns (place, compensation) of what was not run yet, the last first."""
         with self._lock:
-            known = self._opened()
+            known = self.opened()
             return [(place, one) for place, one in reversed(list(enumerate(known))) if place not in self._done]
 
     def done(self, place: int) -> None:
@@ -122,7 +122,8 @@ class Compensations:
         args, kwargs = msgspec.json.decode(self._plain(one), type=tuple[list[Any], dict[str, Any]])
         return _bound(function, args, kwargs, str(one))
 
-    def _opened(self) -> list[Compensation]:
+    def opened(self) -> list[Compensation]:
+        """Returns the list of this job's compensations; the first call reads what earlier attempts recorded."""
         if self._list is None:
             if not self._handle.delivery.item.managed:
                 raise WorkError(

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
@@ -61,6 +61,17 @@ def _report_end(events: queue.SimpleQueue[_Event], name: str, error: BaseExcepti
     events.put(_LoopEnded(name, error))
 
 
+@dataclass
+class _GroupRun:
+    """The state of one run of the group: the present one, or the last one."""
+
+    events: queue.SimpleQueue[_Event] = field(default_factory=queue.SimpleQueue)
+    """Each run has its own queue, because a loop that one run abandoned may end during a later one."""
+    stopping: bool = False
+    died: LoopDiedError | None = None
+    abandoned: tuple[str, ...] = ()
+
+
 class LoopGroup:
     """Runs loops in threads, with probes, a watchdog and a coordinated end.
 
@@ -95,51 +106,22 @@ class LoopGroup:
         `restart` sets the rest before a dead loop starts again; its `max_attempts` does not count. Raises `LadderError` when the timeouts cannot work together.
         """
         self.loops = tuple(loops)
-        if not self.loops:
-            raise ConfigurationError("a LoopGroup without loops has nothing to do", remedy="Give it at least one loop")
-        if not shutdown_timeout >= 0:
-            raise LimitError("shutdown_timeout", shutdown_timeout, "0 seconds or more")
-        self.isolation = Isolation(isolation)
-        self.watchdog_threshold = watchdog_threshold
-        self.watchdog_interval = watchdog_interval
-        self.visibility_timeout = visibility_timeout
-        self.wait_time_seconds = wait_time_seconds
-        self.shutdown_timeout = shutdown_timeout
-        self.readiness_threshold = (
-            _early_warning(watchdog_threshold or visibility_timeout, wait_time_seconds)
-            if readiness_threshold is None
-            else readiness_threshold
-        )
-        self.on_loop_death = OnLoopDeath(on_loop_death)
-        self._clock = clock or SystemClock()
-        self._group_loops = GroupLoops(
-            self.loops,
-            self._run_loop,
-            isolation=self.isolation,
-            restart=(restart or _RESTART).checked("restart") if self.on_loop_death is OnLoopDeath.RESTART else None,
-            clock=self._clock,
-            random=random or fresh_random(),
-        )
-        for name, loop in self._group_loops.loops.items():
-            ladder = self._ladder_of(loop)
-            ladder.check()
-            if watchdog_threshold is None and ladder.extension_interval is None:
-                _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
+        self.isolation, self.on_loop_death = Isolation(isolation), OnLoopDeath(on_loop_death)
+        self.watchdog_threshold, self.watchdog_interval = watchdog_threshold, watchdog_interval
+        self.visibility_timeout, self.wait_time_seconds = visibility_timeout, wait_time_seconds
+        early = _early_warning(watchdog_threshold or visibility_timeout, wait_time_seconds)
+        self.readiness_threshold = early if readiness_threshold is None else readiness_threshold
+        self.shutdown_timeout, self._clock = shutdown_timeout, clock or SystemClock()
+        self._group_loops = self._make_loops(restart, random or fresh_random())
+        self._check_ladders()
         self._health = self._make_health(health_port, health_host, registry)
-        if self.isolation is Isolation.PROCESS and on_stall is kill_this_process:
-            on_stall = self._group_loops.kill_stalled
         self._watchdog = self._make_watchdog(on_stall)
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
-        # Threads are waited for in real time, whatever clock the loops go by.
-        self._now = SystemClock().monotonic
-        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._now = SystemClock().monotonic  # threads are waited for in real time, whatever clock the loops go by
         self._supervisor: threading.Thread | None = None
-        self._stopping = False
-        self._awaits_run = True  # a shutdown now is meant for the run to come
-        self._stop_before_start = False
-        self._died: LoopDiedError | None = None
-        self._abandoned: tuple[str, ...] = ()
+        self._last = _GroupRun()
+        self._awaits_run, self._stop_before_start = True, False  # a shutdown now is meant for the run to come
 
     @property
     def running(self) -> bool:
@@ -153,11 +135,11 @@ class LoopGroup:
     @property
     def abandoned(self) -> tuple[str, ...]:
         """The loops that were still at work when the last shutdown had waited long enough."""
-        return self._abandoned
+        return self._last.abandoned
 
     def readiness(self) -> Readiness:
         """Returns the answer of `/health/ready`."""
-        return judge_readiness(self._group_loops.vitals(stopping=self._stopping), self.readiness_threshold)
+        return judge_readiness(self._group_loops.vitals(stopping=self._last.stopping), self.readiness_threshold)
 
     def add_shutdown_callback(self, callback: Callable[[], object]) -> None:
         """Call this when the group begins to stop; one that raises is logged and does not skip the rest."""
@@ -170,15 +152,15 @@ class LoopGroup:
         """
         self._prepare()  # before the signals: one that comes from here on is not lost
         with _stop_signals(self._on_signal):
-            self._launch()
+            self.launch()
             self.wait()
-        if self._died is not None:
-            raise self._died from self._died.error
+        if self._last.died is not None:
+            raise self._last.died from self._last.died.error
 
     def start(self) -> None:
         """Start everything and return. Raises `PortTakenError`, and then nothing runs."""
         self._prepare()
-        self._launch()
+        self.launch()
 
     def wait(self) -> None:
         """Block until the group has ended."""
@@ -194,13 +176,13 @@ class LoopGroup:
         with self._lock:
             if not self.running:
                 self._stop_before_start = self._awaits_run
-                return not self._abandoned
-            self._events.put(_StopAsked())
+                return not self._last.abandoned
+            self._last.events.put(_StopAsked())
             supervisor, asked_by_a_loop = self._supervisor, self._group_loops.runs_here()
         if supervisor is None or asked_by_a_loop:
             return False
         supervisor.join(self.shutdown_timeout + 5.0 if timeout is None else timeout)
-        return not supervisor.is_alive() and not self._abandoned
+        return not supervisor.is_alive() and not self._last.abandoned
 
     def __enter__(self) -> Self:
         self.start()
@@ -210,22 +192,22 @@ class LoopGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
-        if kind is None and self._died is not None:
-            raise self._died from self._died.error
+        if kind is None and self._last.died is not None:
+            raise self._last.died from self._last.died.error
 
     def _on_signal(self, number: int) -> None:
         # Runs inside the interpreter's signal handling, at any point of the main thread: SimpleQueue may be used there.
-        self._events.put(_StopAsked(signal=number))
+        self._last.events.put(_StopAsked(signal=number))
 
     def _prepare(self) -> None:
         with self._lock:
             if self.running:
                 raise RuntimeError("this LoopGroup runs already")
-            self._stopping, self._died, self._abandoned = False, None, ()
-            self._events = queue.SimpleQueue()
+            self._last = _GroupRun()
             self._awaits_run = True
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Starts what belongs to one run, unless a shutdown was asked for since the last one. `start` and `run` call it."""
         with self._lock:
             if self._stop_before_start:
                 self._stop_before_start = False
@@ -241,8 +223,7 @@ class LoopGroup:
                 raise
             if self._watchdog is not None:
                 self._watchdog.start()
-            # This run's own queue: a loop that was abandoned may end during a later run.
-            on_over = partial(_report_end, self._events)
+            on_over = partial(_report_end, self._last.events)
             self._group_loops.make_threads(self._watchdog, on_over)
             self._supervisor = threading.Thread(
                 target=self._supervise, args=(on_over,), name="tenure-group", daemon=True
@@ -270,7 +251,7 @@ class LoopGroup:
                 self._abandon(alive)
                 return
             try:
-                event = self._events.get(timeout=left)
+                event = self._last.events.get(timeout=left)
             except queue.Empty:
                 continue
             match event:
@@ -278,19 +259,19 @@ class LoopGroup:
                     alive.discard(name)
                     stop = error is not None
                     # One that was to be started again, had the group not stopped meanwhile, is no reason to fail.
-                    forgiven = self._stopping and self.on_loop_death is OnLoopDeath.RESTART
-                    if error is not None and self._died is None and not forgiven:
-                        self._died = LoopDiedError(name, error)
+                    forgiven = self._last.stopping and self.on_loop_death is OnLoopDeath.RESTART
+                    if error is not None and self._last.died is None and not forgiven:
+                        self._last.died = LoopDiedError(name, error)
                 case _StopAsked(signal=number):
                     stop = True
-                    if number is not None and self._stopping:
+                    if number is not None and self._last.stopping:
                         until = self._now()  # a second signal means that its sender does not want to wait
-            if stop and not self._stopping:
+            if stop and not self._last.stopping:
                 until = self._now() + self.shutdown_timeout
                 self._begin_to_stop()
 
     def _begin_to_stop(self) -> None:
-        self._stopping = True
+        self._last.stopping = True
         _logger.info("Stopping %d loops", len(self.loops))
         # All loops are asked before anything else that may take its time.
         for step in (*self._group_loops.stops(), *self._callbacks):
@@ -300,8 +281,8 @@ class LoopGroup:
                 _logger.exception("A step of the shutdown failed; the rest goes on")
 
     def _abandon(self, names: set[str]) -> None:
-        self._abandoned = tuple(sorted(names))
-        for name in self._abandoned:
+        self._last.abandoned = tuple(sorted(names))
+        for name in self._last.abandoned:
             _logger.error(
                 "Loop %s did not stop within %g s, and is abandoned; its lease returns its message. It is at:\n%s",
                 name,
@@ -313,6 +294,29 @@ class LoopGroup:
 
     def _run_loop(self, loop: Loop) -> None:
         loop.run(visibility_timeout=self.visibility_timeout, wait_time_seconds=self.wait_time_seconds)
+
+    def _make_loops(self, restart: Retry | None, random: Random) -> GroupLoops:
+        if not self.loops:
+            raise ConfigurationError("a LoopGroup without loops has nothing to do", remedy="Give it at least one loop")
+        if not self.shutdown_timeout >= 0:
+            raise LimitError("shutdown_timeout", self.shutdown_timeout, "0 seconds or more")
+        restarts = self.on_loop_death is OnLoopDeath.RESTART
+        return GroupLoops(
+            self.loops,
+            self._run_loop,
+            isolation=self.isolation,
+            restart=(restart or _RESTART).checked("restart") if restarts else None,
+            clock=self._clock,
+            random=random,
+        )
+
+    def _check_ladders(self) -> None:
+        """Raises `LadderError` when the timeouts cannot work together."""
+        for name, loop in self._group_loops.loops.items():
+            ladder = self._ladder_of(loop)
+            ladder.check()
+            if self.watchdog_threshold is None and ladder.extension_interval is None:
+                _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
 
     def _ladder_of(self, loop: Loop) -> Ladder:
         return replace(
@@ -330,6 +334,8 @@ class LoopGroup:
     def _make_watchdog(self, on_stall: Callable[[StallReport], object]) -> Watchdog | None:
         if self.watchdog_threshold is None:
             return None
+        if self.isolation is Isolation.PROCESS and on_stall is kill_this_process:
+            on_stall = self._group_loops.kill_stalled  # a process of its own ends alone
         return Watchdog({}, self.watchdog_threshold, self.watchdog_interval, on_stall=on_stall, clock=self._clock)
 
 

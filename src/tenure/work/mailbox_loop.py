@@ -46,6 +46,15 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
     to end after the message in hand, and wakes its long poll.
     """
 
+    # A loop that has not run yet.
+    _hand_over: HandOver | None = None  # set where beats must not wait for the engine
+    _runner: threading.Thread | None = None
+    _stop_asked, _state = False, LoopState.STARTING
+    _error: str | None = None
+    _in_hand: Message[BodyT, ReplyT] | None = None
+    _lease: LeaseHold | None = None
+    _receive_failures, _visibility_timeout = 0, 0.0
+
     def __init__(
         self,
         requests: Mailbox[BodyT, ReplyT],
@@ -75,7 +84,6 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self.on_lease_lost = OnLeaseLost(on_lease_lost)
         self.endings: dict[Ending, int] = dict.fromkeys(Ending, 0)
         """Counts the deliveries by how they ended, since this loop was made."""
-        self._hand_over: HandOver | None = None  # set where beats must not wait for the engine
         self._extension = lease_extender or LeaseExtenderConfig()
         self._extender = self._make_extender(self._extension)
         self._retry = (retry or Retry()).checked(self.name)
@@ -83,14 +91,6 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self._max_messages = max_messages
         self._random = random or fresh_random()
         self._condition = threading.Condition()
-        self._runner: threading.Thread | None = None
-        self._stop_asked = False
-        self._state = LoopState.STARTING
-        self._error: str | None = None
-        self._in_hand: Message[BodyT, ReplyT] | None = None
-        self._lease: LeaseHold | None = None
-        self._receive_failures = 0
-        self._visibility_timeout = 0.0
 
     @abstractmethod
     def handle(self, message: Message[BodyT, ReplyT]) -> ReplyT | None:

@@ -23,13 +23,13 @@ Opened = Callable[..., NatsEngine]
 def appended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the names of the commands that are appended to the log from now on."""
     asked: list[str] = []
-    publish = PendingCommands._publish
+    publish = PendingCommands.publish
 
     async def counted(self: PendingCommands, command: Any, reply: str) -> None:
         asked.append(command.name)
         await publish(self, command, reply)
 
-    monkeypatch.setattr(PendingCommands, "_publish", counted)
+    monkeypatch.setattr(PendingCommands, "publish", counted)
     return asked
 
 

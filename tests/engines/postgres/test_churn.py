@@ -76,7 +76,7 @@ def test_dead_rows_do_not_slow_claims_down_before_vacuum_comes(planner: Planner,
         for _ in range(20):
             mailbox.send_many([Outgoing("x" * 100)] * 100)
             assert mailbox.acknowledge_many(mailbox.receive(100, 60)) == []
-        floor = engine.pace("work")._floor
+        floor = engine.pace("work").floor(now=0.0)
         assert floor is not None
         costs.append(planner.pages(CLAIM.format(token=number, floor=floor)))
     without = planner.pages(CLAIM.format(token=99, floor="NULL"))

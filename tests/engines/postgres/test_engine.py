@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tenure.clock import ManualClock
 from tenure.engines import Fence, Outgoing
 from tenure.engines.postgres import PostgresEngine
 from tenure.errors import (
@@ -87,7 +88,7 @@ def test_tidying_happens_by_itself_in_a_consumer(opened: Opened, monkeypatch: py
     )
     engine.mailbox("work").receive()
     assert "tidy" not in asked
-    engine._tidy_at = 0.0
+    monkeypatch.setattr(engine, "clock", ManualClock(engine.clock.monotonic() + 3_600))
     engine.mailbox("work").receive()
     engine.mailbox("work").receive()
     assert asked.count("tidy") == 1

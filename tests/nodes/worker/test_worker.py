@@ -54,7 +54,7 @@ class Stage:
         self.address = "m-1:1"
         self.dead: set[str] = set()
         """Addresses at which nobody is any more."""
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
         self.engine.election(MANAGER_ELECTION).campaign(candidate_at("m-1", self.address), 3_600)
         calls = calls_for(self.engine)
         self.node = ManagedWorker(
@@ -79,9 +79,9 @@ class Stage:
             return self.grants
         assert isinstance(request, WorkerReport)
         if request.wait_s:
-            self._changed.clear()
+            self.changed.clear()
             nap = asyncio.create_task(self.clock.async_sleep(request.wait_s))
-            bell = asyncio.create_task(self._changed.wait())
+            bell = asyncio.create_task(self.changed.wait())
             await asyncio.wait([nap, bell], return_when=asyncio.FIRST_COMPLETED)
             nap.cancel()
             bell.cancel()
@@ -93,7 +93,7 @@ class Stage:
         """A new directive, which answers the request that is held."""
         fields = {"epoch": 1, "incarnation": self.cast.incarnation, **fields}
         self.says = WorkerDirective(**fields)
-        self._changed.set()
+        self.changed.set()
 
     def reports(self, *, held: bool = False) -> list[WorkerReport]:
         return [r for _, _, r in self.asked if isinstance(r, WorkerReport) and bool(r.wait_s) is held]
@@ -235,7 +235,7 @@ def test_while_nobody_answers_it_goes_on_under_its_last_verdict_and_finds_the_ne
         stage.cast.begin()
         await stage.passing(1)
         stage.says = None
-        stage._changed.set()
+        stage.changed.set()
         await stage.passing(60)
         assert stage.cast.most == 1
         assert list(stage.cast.running) == ["j-1"]

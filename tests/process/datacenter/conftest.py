@@ -78,7 +78,7 @@ class Datacenter:
         self.managers: dict[str, Node] = {}
         self.addresses: dict[str, str] = {}
         self.workers: list[Node] = []
-        self._clients: list[Client] = []
+        self.clients: list[Client] = []
 
     def manager(self, name: str, *options: str) -> Node:
         arguments = ("--engine", self.url, "--name", name, "--port", "0", "--term", str(TERM_S), *options)
@@ -101,13 +101,13 @@ class Datacenter:
 
     @property
     def client(self) -> Client:
-        return self._clients[0] if self._clients else self.new_client()
+        return self.clients[0] if self.clients else self.new_client()
 
     def new_client(self, *, first: str = "", **options: Any) -> Client:
         """One that asks the manager of that name first."""
         names = sorted(self.addresses, key=lambda name: name != first)
-        self._clients.append(Client([self.addresses[name] for name in names], **options))
-        return self._clients[-1]
+        self.clients.append(Client([self.addresses[name] for name in names], **options))
+        return self.clients[-1]
 
     def leader(self) -> str:
         """The name of the manager that says of itself that it leads."""
@@ -169,7 +169,7 @@ class Datacenter:
         return found
 
     def close(self) -> None:
-        for client in self._clients:
+        for client in self.clients:
             client.close()
         for node in [*self.managers.values(), *self.workers]:
             if node.process.poll() is None:

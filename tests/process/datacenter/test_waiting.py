@@ -67,7 +67,7 @@ class WaitingStory:
     def through_gates(self) -> Client:
         """Returns a client that knows both gates."""
         client = Client([address for _, address in self._gates.values()])
-        self.datacenter._clients.append(client)
+        self.datacenter.clients.append(client)
         return client
 
     def kill_leading_gate(self) -> None:

@@ -60,7 +60,7 @@ def hands_over(channel: FrameChannel, *frames: Any) -> bool:
 
 
 if POINT == "claim":  # after the engine gave the items, before anybody else knows
-    EngineExchange._take_in = struck(EngineExchange._take_in, first=True)  # type: ignore[method-assign]
+    EngineExchange.take_in = struck(EngineExchange.take_in, first=True)  # type: ignore[method-assign]
 elif POINT == "hand-over":
     FrameChannel.send = struck(FrameChannel.send, first=False, when=hands_over)  # type: ignore[method-assign]
 elif POINT == "start":  # after the slot said that it starts it
@@ -68,7 +68,7 @@ elif POINT == "start":  # after the slot said that it starts it
 elif POINT == "result":  # the outcome is ready, and the supervisor does not have it
     ChannelDelivery.finish = struck(ChannelDelivery.finish, first=True)  # type: ignore[method-assign]
 elif POINT == "settle":  # the supervisor has outcomes, and the engine does not
-    EngineExchange._exchange = struck(EngineExchange._exchange, first=True, when=settles)  # type: ignore[method-assign]
+    EngineExchange.exchange = struck(EngineExchange.exchange, first=True, when=settles)  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     from tenure.cli import main

@@ -116,6 +116,8 @@ class Site:
         self.engine = Engine.open(f"sqlite:///{folder}/t.db")
         self.work = self.engine.mailbox("work", WorkItem, WorkResult)
         self.replies = self.engine.mailbox("replies", WorkResult)
+        self.counter = Counter(self.engine.consumer(msgspec.Raw, msgspec.Raw))
+        self.engine.consumer = lambda *types: self.counter  # type: ignore[method-assign]
         self.page = ClaimPage.create(folder, "desk", 200)
         self.said: list[str] = []
         self.slots: list[ThreadSlot] = []
@@ -148,8 +150,6 @@ class Site:
             errors=errors,
             on_engine_lost=_never,
         )
-        self.counter = Counter(self.desk._exchange._consumer)
-        self.desk._exchange._consumer = self.counter  # type: ignore[assignment]
         self.errors = errors
 
     def add_slot(self, work: Callable[[HandOver], list[SlotFrame]]) -> ThreadSlot:
@@ -277,12 +277,12 @@ def test_a_claim_that_is_asked_for_under_another_id_is_stranded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant of the rule above (RULINGS 11)."""
-    whole = EngineExchange._exchange
+    whole = EngineExchange.exchange
 
     def forgetful(self: EngineExchange, plan: ExchangePlan) -> Any:
         return whole(self, changed(plan, claim_id=new_id()))
 
-    monkeypatch.setattr(EngineExchange, "_exchange", forgetful)
+    monkeypatch.setattr(EngineExchange, "exchange", forgetful)
     with site(tmp_path, done) as (made, slot):
         made.counter.lose = 1
         made.send(1)
@@ -408,25 +408,26 @@ def test_what_was_taken_back_behind_long_work_starts_when_that_ends_and_is_not_d
 
 
 def test_what_the_desk_holds_is_bounded_by_what_it_claimed(tmp_path: Path) -> None:
-    with site(tmp_path, done) as (made, _):
+    with site(tmp_path, done) as (made, slot):
         made.send(500)
         made.answered(500)
-        _until(lambda: not made.desk._by_receipt)
-        assert sorted(made.page._free) == list(range(made.page.entries))
+        receipts = [work.ticket.receipt_handle for work in slot.handed]
+        _until(lambda: not any(map(made.desk.message_of, receipts)))
+        assert sorted(made.page.free_entries) == list(range(made.page.entries))
 
 
 def test_an_error_of_ours_in_the_exchange_is_counted_and_the_next_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = [True]
-    whole = EngineExchange._take_in
+    whole = EngineExchange.take_in
 
     def sometimes(self: EngineExchange, *args: Any) -> None:
         if broken and broken.pop():
             raise KeyError("a bug")
         whole(self, *args)
 
-    monkeypatch.setattr(EngineExchange, "_take_in", sometimes)
+    monkeypatch.setattr(EngineExchange, "take_in", sometimes)
     with site(tmp_path, done, claim_s=1.0) as (made, _):
         made.send(3)
         made.answered(3)

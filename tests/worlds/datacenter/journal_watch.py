@@ -93,9 +93,9 @@ class JournalWatch:
             JobSubmitted: self._submitted,
             WorkflowStarted: self._started,
             ProgressRecorded: self._progress,
-            WorkflowCompleted: self._completed,
+            WorkflowCompleted: self.completed,
             AttemptFailed: self._failed,
-            JobEnded: self._ended,
+            JobEnded: self.ended,
             JobCleaned: self._cleaned,
             JobArchived: self._archived,
             TombstoneSet: self._tombstone,
@@ -171,7 +171,7 @@ class JournalWatch:
             tracks={spec.name: Track() for spec in submission.workflows},
         )
 
-    def _ended(self, event: JobEnded) -> None:
+    def ended(self, event: JobEnded) -> None:
         account = self.accounts[event.job_id]
         before = account.ended
         self._require(before is None, f"{event.job_id} ended as {before}, and then as {event.state}")
@@ -257,7 +257,7 @@ class JournalWatch:
         if event.workflow:
             self._track(event)
 
-    def _completed(self, event: WorkflowCompleted) -> None:
+    def completed(self, event: WorkflowCompleted) -> None:
         track = self._track(event)
         what = f"the result of {event.job_id}/{event.workflow} attempt {event.attempt}"
         attempt, delivery, incarnation = event.result["made_by"]

@@ -280,12 +280,12 @@ class WaitingJournal(JournalWatch):
                         one.worker == worker, f"{worker} counts as the holder of {job_id}, which is {one.state}"
                     )
 
-    def _ended(self, event: JobEnded) -> None:
-        super()._ended(event)
+    def ended(self, event: JobEnded) -> None:
+        super().ended(event)
         self._require(event.state is not JobState.FAILED, f"{event.job_id} failed: {event.reason}")
 
-    def _completed(self, event: WorkflowCompleted) -> None:
-        super()._completed(event)
+    def completed(self, event: WorkflowCompleted) -> None:
+        super().completed(event)
         said = event.result.get("said", [])
         came = [payload for _, payload in self.signals[event.job_id]]
         self._require(said == came[: len(said)], f"{event.job_id} was told {came}, and its waits returned {said}")

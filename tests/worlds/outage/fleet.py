@@ -74,7 +74,7 @@ class Agent:
                 return
             self._hear(now, up)
         elif now >= self.next_at and self.record.brake is not Brake.HELD:
-            self._wait_on(PROVIDER)
+            self.wait_on(PROVIDER)
             self.worker.fleet.calls.append(now)
             self.calling_until = now + CALL_S
 
@@ -82,7 +82,7 @@ class Agent:
         if up:
             self.calling_until, self.failures = None, 0
             self.record.call_failed(False)
-            self._wait_on("")
+            self.wait_on("")
             floats, ints = self.record.beat_ports()
             floats[0], ints[1] = now, ints[1] + 1
             self.next_at = now + self.worker.random.uniform(1, 6)
@@ -94,7 +94,7 @@ class Agent:
             self.failed = tries >= TRIES
             self.next_at = now + BACKOFF.delay_s(tries, self.worker.random.random())
 
-    def _wait_on(self, name: str) -> None:
+    def wait_on(self, name: str) -> None:
         self.occupant = msgspec.structs.replace(self.occupant, waits_on=name)
         self.watched.watch.occupant = self.occupant
 
@@ -227,4 +227,4 @@ def play(fleet: Fleet, *, down_from: float, down_until: float, until: float, hun
                 for agent in worker.agents:
                     if agent.job == hung:
                         agent.hangs, agent.calling_until = True, None
-                        agent._wait_on("")
+                        agent.wait_on("")

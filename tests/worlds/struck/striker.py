@@ -199,7 +199,10 @@ class Striker:
     def _armed(self) -> bool:
         if self.looking or self._world.now < ARMED_AT_S:
             return False
-        loop = asyncio._get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
         return isinstance(loop, SimLoop) and not loop.name.startswith(self._clients)
 
     def _strikes(self, blow: Blow, args: Sequence[Any]) -> bool:

@@ -235,7 +235,7 @@ class MemoryEngine(CheckedEngine):
         self.prefix = f"{ids()[:12]}-"
         self.next_number = count(1).__next__  # of messages, which have the prefix before it, and of claims
         self.outbox: list[tuple[MemoryEngine, str, MessageRecord]] = []
-        self._boxes: dict[str, SharedMailbox] = {}
+        self.boxes: dict[str, SharedMailbox] = {}
         self.logs: dict[str, JournalEntries] = {}
         self.seats: dict[str, HeldTerm] = {}
         self.shelves: dict[str, Shelf] = {}
@@ -274,9 +274,9 @@ class MemoryEngine(CheckedEngine):
             return self._box(name)
 
     def _box(self, name: str) -> SharedMailbox:
-        box = self._boxes.get(name)
+        box = self.boxes.get(name)
         if box is None:
-            box = self._boxes[name] = SharedMailbox(name, self)
+            box = self.boxes[name] = SharedMailbox(name, self)
         return box
 
     def post(self, answered: MessageRecord, encoded: bytes, is_failure: bool) -> None:

@@ -73,7 +73,7 @@ class PendingCommands:
         self._under_way.set()
         try:
             # Without asking the server for an answer of its own: the command comes back, or is sent again with that question.
-            await self._publish(asked, "")
+            await self.publish(asked, "")
             return await future
         finally:
             del self._asked[command.id]
@@ -100,7 +100,7 @@ class PendingCommands:
         for asked in self._asked.values():
             asked.again_at = 0.0
 
-    async def _publish(self, asked: PendingCommand, reply: str) -> None:
+    async def publish(self, asked: PendingCommand, reply: str) -> None:
         """Send it, unless the connection takes nothing: then it is sent again later."""
         if self._link.clogged:
             return
@@ -152,7 +152,7 @@ class PendingCommands:
 
     async def _send_again(self, name: str, asked: PendingCommand) -> None:
         try:
-            await self._publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
+            await self.publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
         except TenureError as error:
             self.fail(name, error)
 

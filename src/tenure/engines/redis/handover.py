@@ -184,7 +184,7 @@ class HandedMessage(msgspec.Struct, array_like=True, frozen=True):
         return [1, 0, self.id.encode(), self.now, self.generation, self.failure, key, reply_to, checkpoint, body, 0]
 
 
-_read_handed = msgspec.json.Decoder(HandedMessage).decode
+read_handed = msgspec.json.Decoder(HandedMessage).decode
 
 
 class Offer:
@@ -232,7 +232,7 @@ class Offers:
         """The listening thread calls it. A message on an offer that is not open any more is given back at once."""
         head, _, rest = payload.partition(b"\n")
         try:
-            handed = _read_handed(head)
+            handed = read_handed(head)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             log.warning("somebody published to %s what is no message", self.address)
             return

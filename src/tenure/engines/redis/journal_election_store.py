@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(tuple[str, tuple[bytes, ...]]).decode
+unpack_entry = msgspec.msgpack.Decoder(tuple[str, tuple[bytes, ...]]).decode
 _MOST = 2**53
 """Numbers are doubles in the server's Lua."""
 _READ_STEP, _READ_BYTES = 1_000, 16_777_216
@@ -75,7 +75,7 @@ def _entry(seq: int, stored: bytes) -> Entry:
         return Entry(seq, 0, "", 0.0, (), "it is missing")
     try:
         at, epoch, packed = stored.split(b"\n", 2)
-        append_id, events = _unpack(packed)
+        append_id, events = unpack_entry(packed)
         return Entry(seq, int(epoch), append_id, int(at) / 1e6, events)
     except (ValueError, msgspec.DecodeError) as error:
         return Entry(seq, 0, "", 0.0, (), f"it is not time, epoch, id and events: {error}", stored)

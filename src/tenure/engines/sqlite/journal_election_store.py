@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tenure.engines.sqlite.engine import SqliteEngine
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
+unpack_events = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 
 
 class _Row(NamedTuple):
@@ -111,7 +111,7 @@ class SqliteJournal(PolledJournal):
 
 def _entry(seq: int, epoch: int, append_id: str, at: int, events: bytes) -> Entry:
     try:
-        return Entry(seq, epoch, append_id, at / 1e6, _unpack(events))
+        return Entry(seq, epoch, append_id, at / 1e6, unpack_events(events))
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         stored = events if isinstance(events, bytes) else str(events).encode()
         return Entry(seq, epoch, append_id, at / 1e6, (), f"its events are no list of byte strings: {error}", stored)

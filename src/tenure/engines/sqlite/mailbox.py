@@ -169,7 +169,7 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
         def look() -> LookResult[Message[BodyT, ReplyT]]:
             """Reads before it claims: of many who were woken for one message, one writes."""
-            due_in = self._due_in()
+            due_in = self.due_in()
             if due_in > 0 or self.polls.closed:
                 return LookResult([], due_in=due_in)
             found = self._claim(most, lease_s, provisional)
@@ -177,7 +177,7 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
         return self.polls.poll(wait_s, look, first=claim) if wait_s else claim().found
 
-    def _due_in(self) -> float:
+    def due_in(self) -> float:
         return seconds_until_visible(self.database, (self.name,))
 
     def _claim(self, most: int, lease_s: float, provisional: bool) -> list[Message[BodyT, ReplyT]]:

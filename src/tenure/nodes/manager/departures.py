@@ -75,7 +75,7 @@ class Departures:
             last_call = record.until - min(ROOM_S, (record.until - record.at) / 4)
             for name in self.marks.leaving(running, now, last_call):
                 try:
-                    await self._ask(name, report.worker, record)
+                    await self.ask(name, report.worker, record)
                 except Exception as error:  # of this job alone: the others shall leave in time
                     if concerns_all(error):
                         raise
@@ -87,7 +87,8 @@ class Departures:
         running = known is not None and known.state is WorkflowState.RUNNING and known.attempt == one.attempt
         return running and known is not None and known.worker == worker and known.stop is None
 
-    async def _ask(self, name: Key, worker: str, record: DrainRecord) -> None:
+    async def ask(self, name: Key, worker: str, record: DrainRecord) -> None:
+        """Asks for one workflow to leave this worker after what it saved last."""
         saved = self.marks.saved(name)
         reason = f"{worker} is drained" + (f": {record.reason}" if record.reason else "")
         move = MoveJob(

@@ -118,31 +118,40 @@ class Manager:
         self.now = self.leadership.time.now
         """Returns the engine's time."""
         self._hook_notices = HookNotices(hooks or Hooks(()), setup.datacenter, name)
-        self.observer = Observer(
+        self.observer = self._observer(environment, metrics)
+        self.events = self._feed(environment)
+        self._flow: DispatchFlow | None = None
+        """The flow of work in the present term, or the last one."""
+        self._gates = GateHandlers(self, gates, self._identity) if gates is not None else None
+        self.handlers = {**self._own_handlers(environment), **(tokens or {})}
+        """Maps each type of request to its handler."""
+
+    def _observer(self, environment: Environment, metrics: ManagerMetrics | None) -> Observer:
+        return Observer(
             self.leadership,
-            clock=clock,
-            log=log,
+            clock=environment.clock,
+            log=environment.log,
             crew=lambda mailbox: crew(self.standings(), mailbox, self.ledger.book.state.drained),
             metrics=metrics,
             on_alarm=self._hook_notices.alarm,
         )
-        self.events = EventFeed(
-            engine.journal(JOURNAL),
-            calls,
-            clock=clock,
+
+    def _feed(self, environment: Environment) -> EventFeed:
+        return EventFeed(
+            environment.engine.journal(JOURNAL),
+            environment.calls,
+            clock=environment.clock,
             state=self.jobs.state_for,
             submission_of=self.jobs.submission_of,
             keep=self.leadership.keeper.keep,
             progress=self._progress,
             masked=lambda data: masked_event(data, self.ledger.book),
         )
-        self._flow: DispatchFlow | None = None
-        """The flow of work in the present term, or the last one."""
-        self._gates: GateHandlers | None = None
-        if gates is not None:
-            self._gates = GateHandlers(self, gates, self._identity)
+
+    def _own_handlers(self, environment: Environment) -> Handlers:
+        engine, calls = environment.engine, environment.calls
         nodes = NodeHandlers(self, engine, calls)
-        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+        return {
             AskLeader: self._leader_view,
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
@@ -153,11 +162,9 @@ class Manager:
             **DeadLetterHandlers(self, engine, calls).handlers,
             **nodes.handlers,
             **OutageHandlers(self.write).handlers,
-            **OverviewHandlers(self, nodes, clock).handlers,
+            **OverviewHandlers(self, nodes, environment.clock).handlers,
             **(self._gates.handlers if self._gates is not None else {}),
-            **(tokens or {}),
         }
-        """Maps each type of request to its handler."""
 
     def _progress(self, request: GetEvents) -> tuple[ProgressLine, ...]:
         """Returns how the work of one job, or of all, stands. Workers report to the leader only."""

@@ -28,8 +28,8 @@ ENTRY_BYTES = 1_024
 _WORDS = 4
 _NUMBER, _STARTED, _WITHDRAWN = range(3)  # the supervisor, the slot and the supervisor write them
 _COLD = struct.Struct("<II")  # length, checksum
-_COLD_OFFSET = _WORDS * 8
-_ROOM = ENTRY_BYTES - _COLD_OFFSET - _COLD.size
+COLD_OFFSET = _WORDS * 8
+_ROOM = ENTRY_BYTES - COLD_OFFSET - _COLD.size
 
 
 class NamedClaim(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +55,8 @@ class ClaimPage:
         self.entries = len(page) // ENTRY_BYTES
         self._view = memoryview(page)
         self._words = self._view.cast("q")
-        self._free = list(range(self.entries - 1, -1, -1)) if owner else []
+        self.free_entries = list(range(self.entries - 1, -1, -1)) if owner else []
+        """The entries that no claim uses, the next one last. Only the supervisor has it."""
 
     @classmethod
     def create(cls, folder: Path, incarnation: str, entries: int) -> ClaimPage:
@@ -87,10 +88,10 @@ class ClaimPage:
         A claim that is not named comes back when its short lease ends.
         """
         data = msgspec.msgpack.encode(claim)
-        if not self._free or len(data) > _ROOM:
+        if not self.free_entries or len(data) > _ROOM:
             return -1
-        entry = self._free.pop()
-        start = entry * ENTRY_BYTES + _COLD_OFFSET
+        entry = self.free_entries.pop()
+        start = entry * ENTRY_BYTES + COLD_OFFSET
         _COLD.pack_into(self._view, start, len(data), zlib.crc32(data))
         self._view[start + _COLD.size : start + _COLD.size + len(data)] = data
         self._words[entry * ENTRY_BYTES // 8 + _NUMBER] = number  # last: whoever sees the number finds the rest whole
@@ -99,7 +100,7 @@ class ClaimPage:
     def free(self, entry: int) -> None:
         if entry >= 0:
             self.clear(entry)
-            self._free.append(entry)
+            self.free_entries.append(entry)
 
     def clear(self, entry: int) -> None:
         """Names nothing in an entry any more, and keeps it from use: a slot may still write there that it started what the entry named."""
@@ -130,7 +131,7 @@ class ClaimPage:
         """Returns what the page names. It skips entries that were cut short."""
         found = []
         for entry in range(self.entries):
-            place, start = entry * ENTRY_BYTES // 8, entry * ENTRY_BYTES + _COLD_OFFSET
+            place, start = entry * ENTRY_BYTES // 8, entry * ENTRY_BYTES + COLD_OFFSET
             number = self._words[place + _NUMBER]
             length, checksum = _COLD.unpack_from(self._view, start)
             if not number or length > _ROOM:

@@ -165,9 +165,9 @@ class EngineExchange:
         plan = plan or self._next_plan()
         if plan is None:
             return ExchangeStep(None, goes_on=False)
-        exchanged = self._exchange(plan)
+        exchanged = self.exchange(plan)
         if exchanged is not None:
-            self._take_in(plan, exchanged)
+            self.take_in(plan, exchanged)
             return ExchangeStep(None, goes_on=True)
         plan = plan._replace(outcomes=self._still_held(plan.outcomes), wait_s=0.0)
         return ExchangeStep(plan, goes_on=not self._ended or bool(plan.outcomes))
@@ -204,7 +204,7 @@ class EngineExchange:
         wait_s = min(self._settings.wait_s, max(0.0, self._mailboxes.resumes_at - now)) if self._polling else 0.0
         return ExchangePlan(outcomes, most, wait_s, fair, self._ids(), self._mailboxes.ranks)
 
-    def _exchange(self, plan: ExchangePlan) -> Exchanged[msgspec.Raw, msgspec.Raw] | None:
+    def exchange(self, plan: ExchangePlan) -> Exchanged[msgspec.Raw, msgspec.Raw] | None:
         """Returns None when the engine did not answer."""
         settlements = [
             Settlement(claim.held.message, NO_REPLY if reply is None else reply) for claim, reply in plan.outcomes
@@ -250,7 +250,7 @@ class EngineExchange:
                 self._desk.settled(one.claim)
         return held
 
-    def _take_in(self, plan: ExchangePlan, exchanged: Exchanged[msgspec.Raw, msgspec.Raw]) -> None:
+    def take_in(self, plan: ExchangePlan, exchanged: Exchanged[msgspec.Raw, msgspec.Raw]) -> None:
         self._away.reset()
         for message in exchanged.lost:
             self._log.warning(f"the outcome of message {message.id} was refused: its lease was lost")
