@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, ValuesView
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tenure.jobs.deadlines import see_election
+from tenure.jobs.job_kinds import KindTable, PageSummary
 from tenure.jobs.model import JobInfo
 from tenure.jobs.state_pages import PagedSection
 from tenure.jobs.states import JobState, WorkflowState
@@ -51,15 +52,25 @@ class SeenElection(NamedTuple):
 class PackedPage:
     """The records of some jobs of one page, as they were when `seen` elections had been."""
 
-    __slots__ = ("bytes", "left", "seen", "share")
+    __slots__ = ("bytes", "left", "number", "seen", "share", "summary")
 
-    def __init__(self, encoded: bytes, records: int, seen: int) -> None:
+    def __init__(self, number: int, encoded: bytes, records: int, seen: int, summary: PageSummary) -> None:
+        self.number, self.summary = number, summary
         self.bytes = zlib.compress(encoded, _LEVEL)
         self.share = len(encoded) // records
         """The bytes that one of them has in a snapshot, on average."""
         self.left = records
         """The records that are not held in another way by now."""
         self.seen = seen
+
+
+class JobGroup(NamedTuple):
+    """Some jobs that came one after the other."""
+
+    ids: dict[str, Any]
+    """Their ids, oldest first."""
+    packed: PackedPage | None
+    """Holds those of them that are packed."""
 
 
 class JobRecords(MutableMapping[str, JobInfo]):
@@ -75,6 +86,9 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self._busy = 0
         """The sum of them: objects that need not be tried again."""
         self._opened: dict[PackedPage, dict[str, msgspec.Raw]] = {}
+        self._packed: dict[int, PackedPage] = {}
+        """Maps each page of which something is packed to that part of it."""
+        self._kinds = KindTable()
         self.elections: list[SeenElection] = []
         self.states: Counter[JobState] = Counter()
         """The states of the packed jobs."""
@@ -82,7 +96,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         """The bytes of all packed pages, and those that their records would have in a snapshot."""
         self._election_bytes = 0
         """The bytes of the elections with which the histories of packed live jobs end."""
-        self.unpackings = 0
+        self.unpackings = self.copies = 0
+        """How often a packed record became an object, and how often one was copied: what tests count."""
 
     def attach(self, section: PagedSection) -> None:
         """From here on jobs have pages, and can be packed."""
@@ -140,6 +155,32 @@ class JobRecords(MutableMapping[str, JobInfo]):
         """Yields the jobs that are not packed, in the order of all jobs. A job that runs, or whose attempt failed on something that is down, never is."""
         return (found for found in self._records.values() if type(found) is JobInfo)
 
+    def groups(self) -> Iterator[JobGroup]:
+        """Yields all jobs in groups, newest first: the jobs of each page, or all of them where there are no pages."""
+        if self._section is None:
+            yield JobGroup(self._records, None)
+            return
+        for number, members in reversed(self._section.members.items()):
+            yield JobGroup(members, self._packed.get(number))
+
+    def objects_of(self, group: JobGroup) -> Iterator[JobInfo]:
+        """Yields the jobs of a group that are not packed, newest first."""
+        if group.packed is None or group.packed.left < len(group.ids):
+            records = self._records
+            yield from (info for job_id in reversed(group.ids) if type(info := records[job_id]) is JobInfo)
+
+    def packed_ids(self, group: JobGroup) -> list[str]:
+        """Returns the ids of the jobs of a group that are packed, newest first."""
+        records, page = self._records, group.packed
+        return [job_id for job_id in reversed(group.ids) if records[job_id] is page] if page is not None else []
+
+    def may_be_in(self, job_id: str, states: Container[JobState]) -> bool:
+        """Returns False when a job is in none of these states. It unpacks nothing, so for a packed job True means only that one of its page is."""
+        found = self._records.get(job_id)
+        if found is None or type(found) is JobInfo:
+            return found is not None and found.state in states
+        return any(kind.state in states for kind in found.summary.kinds)
+
     def by_state(self) -> Counter[JobState]:
         """Counts all jobs by their state. It looks at objects only."""
         return self.states + Counter(info.state for info in self._objects.values())
@@ -192,11 +233,14 @@ class JobRecords(MutableMapping[str, JobInfo]):
             self._loose[number] = busy
             self._busy += busy
         if chosen:
-            self._hold(chosen)
+            self._hold(number, chosen)
 
-    def _hold(self, chosen: dict[str, msgspec.Raw]) -> None:
-        encoded = _encode(chosen)
-        page = PackedPage(encoded, len(chosen), len(self.elections))
+    def _hold(self, number: int, chosen: dict[str, msgspec.Raw]) -> None:
+        encoded, packed = _encode(chosen), self._packed.get(number)
+        fresh = [info for job_id in chosen if type(info := self._records[job_id]) is JobInfo]
+        summary = self._kinds.summary(fresh, packed.summary if packed is not None else None)
+        del fresh
+        page = PackedPage(number, encoded, len(chosen), len(self.elections), summary)
         for job_id in chosen:
             before = self._records[job_id]
             if type(before) is JobInfo:
@@ -206,6 +250,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
             else:
                 self._leave(before)
             self._records[job_id] = page
+        self._packed[number] = page
         self._count(page)
 
     def _count(self, page: PackedPage) -> None:
@@ -215,7 +260,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
     def admit(self, number: int, records: Mapping[str, JobInfo], encoded: bytes, seen: int) -> None:
         """Takes the records of a page as it was saved. `records` have seen all elections, and `encoded` has seen the first `seen`."""
         kept = {job_id: info for job_id, info in records.items() if _is_busy(info)}
-        page = PackedPage(encoded, len(records), seen)
+        summary = self._kinds.summary(info for job_id, info in records.items() if job_id not in kept)
+        page = PackedPage(number, encoded, len(records), seen, summary)
         page.left -= len(kept)
         self._records.update(dict.fromkeys(records, page))
         for job_id, info in kept.items():
@@ -228,6 +274,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
             self._loose[number] = len(kept)
             self._busy += len(kept)
         if page.left:
+            self._packed[number] = page
             self._count(page)
 
     def page(self, members: Iterable[str]) -> bytes:
@@ -262,6 +309,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         return found
 
     def _copy(self, job_id: str, page: PackedPage) -> JobInfo:
+        self.copies += 1
         info = _decode(self._open(page)[job_id])
         self.elect(info, page.seen)
         return info
@@ -280,6 +328,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self._records[job_id] = self._objects[job_id] = info
         self.states[info.state] -= 1
         self._election_bytes -= _election_bytes(info)
+        page.summary.left(info)
         self._leave(page)
         self.placed(job_id)
         return info
@@ -290,6 +339,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         if not page.left:
             self.packed_bytes -= len(page.bytes)
             self._opened.pop(page, None)
+            if self._packed.get(page.number) is page:
+                del self._packed[page.number]
 
 
 class LookedAt(ValuesView[JobInfo]):

@@ -7,8 +7,8 @@ names is gone. No list holds archived jobs: callers ask for those by their id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,11 +19,12 @@ from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
 from tenure.jobs.door import versions_of
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.job_records import JobGroup
 from tenure.jobs.learned_rates import usual_run
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission
-from tenure.jobs.shown_arguments import any_has_argument, call_text, secret_names
-from tenure.jobs.states import JobState
+from tenure.jobs.shown_arguments import call_text, secret_names
 from tenure.nodes.grant_views import Granted
+from tenure.nodes.job_filters import GroupFilter, chosen_by, fits_info
 from tenure.nodes.job_views import Live, WorkflowCounts, gate_row, manager_row
 from tenure.served_workflow import ServedWorkflow
 
@@ -51,63 +52,11 @@ def parse_place(text: str) -> Place:
     return Place(number, job_id)
 
 
-# Filters
-
-
-def _named(job_id: str, submission: JobSubmission | None, prefix: str) -> bool:
-    return job_id.startswith(prefix) or (submission is not None and submission.name.startswith(prefix))
-
-
-def _calls(submission: JobSubmission | None, function: str) -> bool:
-    return submission is not None and any(spec.called == function for spec in submission.workflows)
-
-
-def _labelled(submission: JobSubmission | None, label: str) -> bool:
-    key, equals, value = label.partition("=")
-    labels = submission.labels if submission is not None else {}
-    return key in labels and (not equals or labels[key] == value)
-
-
-FILTERS: Mapping[str, Callable[[Any, str, JobSubmission | None, JobState, float], bool]] = {
-    "state": lambda wanted, job_id, submission, state, at: state is wanted,
-    "queue": lambda wanted, job_id, submission, state, at: submission is not None and submission.queue == wanted,
-    "name": lambda wanted, job_id, submission, state, at: _named(job_id, submission, wanted),
-    "function": lambda wanted, job_id, submission, state, at: _calls(submission, wanted),
-    "label": lambda wanted, job_id, submission, state, at: _labelled(submission, wanted),
-    "arg": lambda wanted, job_id, submission, state, at: any_has_argument(submission, wanted, None),
-    "since": lambda wanted, job_id, submission, state, at: at >= wanted,
-    "until": lambda wanted, job_id, submission, state, at: at < wanted,
-}
-"""Maps each field of `ListJobs` that is a filter to its test of a job, by the value that is wanted: the job's id, its submission (None for a job that
-a gate rebuilt from reports: it fits no filter on one), its state and the time of its submission."""
-
-_ANY = ListJobs()
-JobTest = Callable[[str, JobSubmission | None, JobState, float], bool]
-
-
-def chosen_by(request: ListJobs, within: Scope = ALL, book: JobBook | None = None) -> JobTest | None:
-    """Returns the test that a job of this list passes; None when neither the request nor its caller's bounds leave any out.
-
-    `book` knows which arguments functions declare as secret; a gate has none, and knows secrets by their names and values only.
-    """
-    given = [
-        (FILTERS[name], getattr(request, name)) for name in FILTERS if getattr(request, name) != getattr(_ANY, name)
-    ]
-
-    scoped = within.scoped
-
-    def fits(job_id: str, submission: JobSubmission | None, state: JobState, at: float) -> bool:
-        if scoped and not within.covers(submission):
-            return False
-        for test, wanted in given:
-            if not test(wanted, job_id, submission, state, at):
-                return False
-        return book is None or not request.arg or any_has_argument(submission, request.arg, book)
-
-    return fits if given or scoped else None
-
-
 # Pages
+
+
+MOST_LOOKED = 5_000
+"""The packed jobs of which a list with filters takes a copy before it answers with what it has: about 50 ms, in which the leader does nothing else."""
 
 
 def manager_list(
@@ -119,17 +68,109 @@ def manager_list(
     within: Scope = ALL,
 ) -> JobList:
     """Returns one page of a manager's jobs."""
-    fits, jobs = chosen_by(request, within, book), _newest_first(book)
-    return _page(
-        jobs if fits is None else _fitting(jobs, fits),
-        lambda info: Place(info.job.submitted_at, info.id),
-        lambda info: with_args(
-            manager_row(info, live, now, granted, book.waits_for), info.job.submission, request, book
+    found = ChosenJobs(book, request, within)
+    page, following = found.page()
+    return JobList(
+        jobs=tuple(
+            with_args(manager_row(info, live, now, granted, book.waits_for), info.job.submission, request, book)
+            for info in page
         ),
-        request,
-        now,
-        known=len(book.jobs) if fits is None else None,
+        known=found.known,
+        now=now,
+        next=following,
     )
+
+
+class ChosenJobs:
+    """Finds the jobs of one list. It looks at objects, and at those packed jobs of which the summary of their page cannot tell whether they fit."""
+
+    def __init__(self, book: JobBook, request: ListJobs, within: Scope) -> None:
+        self._jobs, self._request = book.jobs, request
+        self._fits = chosen_by(request, within, book)
+        self._packed = GroupFilter(request, within)
+        self._begin = parse_place(request.after) if request.after else None
+        self.known = len(book.jobs)
+        """The number of jobs that fit, once `page` was called."""
+
+    def page(self) -> tuple[list[JobInfo], str]:
+        """Returns the jobs of the page, and the place after which the next one begins."""
+        page: list[JobInfo] = []
+        looked, last = 0, None
+        for together, copies in self._moments():
+            # A page must get beyond the place where it began, or its caller would ask for the same one for ever.
+            if looked >= MOST_LOOKED and self._fits is not None and last is not None and self._is_later(last):
+                self.known = self._count()
+                return page, str(last)
+            looked += copies
+            last = _place(together[-1])
+            for info in together:
+                if not self._is_later(_place(info)) or not self._fit(info):
+                    continue
+                if len(page) == self._request.limit:
+                    if self._fits is not None:
+                        self.known = self._count()
+                    return page, str(_place(page[-1]))
+                page.append(info)
+        if self._fits is not None:
+            self.known = len(page) if self._begin is None else self._count()
+        return page, ""
+
+    def _is_later(self, place: Place) -> bool:
+        """Returns True for a place behind the one where the page begins."""
+        return self._begin is None or place < self._begin
+
+    def _fit(self, info: JobInfo) -> bool:
+        return self._fits is None or fits_info(self._fits, info)
+
+    def _moments(self) -> Iterator[tuple[list[JobInfo], int]]:
+        """Yields the jobs of each moment together, newest first, and how many copies that took. The ids order the jobs of one moment."""
+        together: list[JobInfo] = []
+        copies = 0
+        for group in self._jobs.groups():
+            shown = self._shown(group)
+            for info in self._of(group) if shown else self._jobs.objects_of(group):
+                if together and info.job.submitted_at != together[0].job.submitted_at:
+                    yield _by_id(together), copies
+                    together, copies = [], 0
+                together.append(info)
+                copies += shown
+        if together:
+            yield _by_id(together), copies
+
+    def _of(self, group: JobGroup) -> Iterator[JobInfo]:
+        return (info for job_id in reversed(group.ids) if (info := self._jobs.look(job_id)) is not None)
+
+    def _shown(self, group: JobGroup) -> bool:
+        """Returns True when packed jobs of the group may be on the page."""
+        if group.packed is None or (
+            self._begin is not None and group.packed.summary.first_at > self._begin.submitted_at
+        ):
+            return False
+        return self._fits is None or self._packed.count(group, self._jobs) != 0
+
+    def _count(self) -> int:
+        found = looked = 0
+        for group in self._jobs.groups():
+            found += sum(map(self._fit, self._jobs.objects_of(group)))
+            if group.packed is None:
+                continue
+            some = self._packed.count(group, self._jobs)
+            if some is None and looked < MOST_LOOKED:
+                ids = self._jobs.packed_ids(group)
+                looked += len(ids)
+                some = sum(self._fit(info) for job_id in ids if (info := self._jobs.look(job_id)) is not None)
+            found += some or 0
+        return found
+
+
+def _place(info: JobInfo) -> Place:
+    return Place(info.job.submitted_at, info.id)
+
+
+def _by_id(together: list[JobInfo]) -> list[JobInfo]:
+    if len(together) > 1:
+        together.sort(key=lambda one: one.id, reverse=True)
+    return together
 
 
 def with_args(row: JobRow, submission: JobSubmission | None, request: ListJobs, book: JobBook | None = None) -> JobRow:
@@ -141,30 +182,6 @@ def with_args(row: JobRow, submission: JobSubmission | None, request: ListJobs, 
         for spec in submission.workflows[:3]
     ]
     return msgspec.structs.replace(row, args=", ".join(calls))
-
-
-def _fitting(jobs: Iterable[JobInfo], fits: JobTest) -> Iterator[JobInfo]:
-    for info in jobs:
-        job = info.job
-        submission = job.submission
-        if fits(submission.job_id, submission, info.state, job.submitted_at):
-            yield info
-
-
-def _newest_first(book: JobBook) -> Iterator[JobInfo]:
-    """Yields the jobs, newest first. The book holds them in the order of their submission; ids order those of one moment."""
-    together: list[JobInfo] = []
-    moment = float("nan")
-    for job_id in reversed(book.jobs):
-        info = book.jobs.look(job_id)
-        assert info is not None, "the book is not changed while it is listed"
-        if info.job.submitted_at != moment:
-            if len(together) > 1:
-                together.sort(key=lambda one: one.id, reverse=True)
-            yield from together
-            together, moment = [], info.job.submitted_at
-        together.append(info)
-    yield from sorted(together, key=lambda one: one.id, reverse=True)
 
 
 def gate_list(

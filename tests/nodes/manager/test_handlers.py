@@ -14,6 +14,7 @@ from tenure.control.claims import Scope, showing
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import (
     AskLeader,
+    AwaitJobs,
     Cancel,
     Done,
     GetJob,
@@ -223,6 +224,32 @@ def test_retries_are_numbered(old: str, new: str) -> None:
 
 def log(*texts: str) -> bytes:
     return b"".join(msgspec.json.encode({"at": 1.0, "level": "info", "text": text}) + b"\n" for text in texts)
+
+
+def test_looking_for_the_ends_of_jobs_that_many_wait_for_unpacks_nothing() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1", setup={"raise_format": True})
+        await group.until(lambda: manager.leads and manager.ledger.book.pages is not None)
+        names = [f"j-{number}" for number in range(100)]
+        for name in names:
+            await ask(manager, Submit(submission=submission(name)))
+        book = manager.ledger.book
+        assert book.pages is not None
+        waiting = asyncio.create_task(ask(manager, AwaitJobs(job_ids=tuple(names), wait_s=30)))
+        await group.until(lambda: not manager.ledger.writing and not any(book.ready.values()))
+        for number in list(book.pages.sections["jobs"].members):
+            book.jobs.pack(number)
+        assert book.jobs.packed > 50
+        before = book.jobs.unpackings, book.jobs.copies
+        for _ in range(10):
+            manager.jobs.look()
+        assert not any(map(manager.jobs.has_ended, names))
+        assert (book.jobs.unpackings, book.jobs.copies) == before
+        await ask(manager, Cancel(job_id="j-7"))
+        await group.until(waiting.done)
+        assert [one.job_id for one in waiting.result().jobs] == ["j-7"]
+
+    run(story)
 
 
 def test_a_log_is_read_page_by_page_until_its_attempt_has_ended() -> None:

@@ -204,7 +204,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
     jobs: tuple[JobRow, ...]
     known: int
-    """The number of jobs that match, also where fewer were asked for."""
+    """The number of jobs that match, also where fewer were asked for. A filter on arguments stops after some thousand jobs: then it is the number found so far."""
     now: float
     next: str = ""
     """Give it as `after` for the next page; empty on the last one."""

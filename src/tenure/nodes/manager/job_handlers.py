@@ -142,12 +142,12 @@ class ManagerJobHandlers(JobHandlers):
     # Reads
 
     def has_ended(self, job_id: str) -> bool:
+        # This is asked for every job that somebody waits for, after each append: the indexes answer, and no packed record is unpacked.
         book = self._manager.ledger.book
-        info = book.jobs.get(job_id)
-        return info.state.terminal if info is not None else job_id in book.state.archive
+        return job_id in book.ended or (job_id in book.state.archive and job_id not in book.jobs)
 
     def submission_of(self, job_id: str) -> JobSubmission | None:
-        info = self._manager.ledger.book.jobs.get(job_id)
+        info = self._manager.ledger.book.jobs.look(job_id)
         return info.job.submission if info is not None else None
 
     def live_submissions(self) -> Iterable[JobSubmission]:

@@ -325,11 +325,13 @@ def _worker(worker: WorkerNode, healthcheck_s: float, now: float) -> list[Troubl
 
 
 def _ended_badly(book: JobBook, now: float) -> list[Trouble]:
-    bad = [
-        info
-        for job_id in islice(reversed(book.ended), _LOOKED_AT)
-        if (info := book.jobs.get(job_id)) is not None and info.state in _BAD and now - info.ended_at < LATELY_S
-    ]
+    bad = []
+    for job_id in islice(reversed(book.ended), _LOOKED_AT):
+        if not book.jobs.may_be_in(job_id, _BAD):
+            continue  # no packed record is unpacked, and most pages of ended jobs hold none that ended badly
+        info = book.jobs.look(job_id)
+        if info is not None and info.state in _BAD and now - info.ended_at < LATELY_S:
+            bad.append(info)
     if not bad:
         return []
     newest, oldest = bad[0], min(info.ended_at for info in bad)
@@ -376,7 +378,7 @@ def _resting(book: JobBook) -> list[Trouble]:
 
 
 def _attempt(book: JobBook, key: tuple[str, str]) -> int:
-    info = book.jobs.get(key[0])
+    info = book.jobs.look(key[0])
     return info.workflows[key[1]].attempt if info is not None else 0
 
 
