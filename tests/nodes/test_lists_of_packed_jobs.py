@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec
 
 from tenure.control.claims import ALL, Scope
 from tenure.control.messages.jobs import JobList, ListJobs
 from tenure.control.messages.tokens import CallerBounds
-from tenure.jobs import JobBook, JobSettings, job_records
+from tenure.jobs import JobBook, JobSettings
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.state_pages import PAGE_RECORDS
@@ -81,7 +82,7 @@ def all_pages(book: JobBook, within: Scope, **asked: Any) -> tuple[list[str], in
             return shown, reply.known
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs=st.lists(JOBS, min_size=1, max_size=40), unpacked=st.sets(st.integers(0, 39)), small=st.booleans())
 def test_a_list_over_packed_jobs_is_that_over_objects(jobs: list[Job], unpacked: set[int], small: bool) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -100,7 +101,7 @@ def test_a_list_over_packed_jobs_is_that_over_objects(jobs: list[Job], unpacked:
                 assert all_pages(desk.book, within, **asked) == all_pages(objects, within, **asked), asked
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs=st.lists(JOBS, min_size=1, max_size=30), most=st.integers(0, 9))
 def test_a_list_that_stops_early_names_the_place_where_it_goes_on(jobs: list[Job], most: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -118,6 +119,7 @@ def test_a_list_that_stops_early_names_the_place_where_it_goes_on(jobs: list[Job
             assert known <= len(shown)
 
 
+@functools.cache  # lists change nothing
 def crowd(jobs: int) -> Desk:
     """Returns a desk with so many jobs of three tenants, all of them packed, each with a label of its own, one cancelled."""
     desk = Desk(settings=JobSettings())
@@ -148,10 +150,7 @@ def crowd(jobs: int) -> Desk:
         ({"after": "5.0:job-000499"}, 2_400),
     ],
 )
-def test_a_list_copies_what_it_shows_and_not_what_there_is(
-    asked: Any, found: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_records, "OBJECTS", 64)
+def test_a_list_copies_what_it_shows_and_not_what_there_is(asked: Any, found: int) -> None:
     desk = crowd(2_400)
     before = desk.book.jobs.copies
     reply = manager_list(desk.book, desk.at, ListJobs(limit=20, **asked))
