@@ -41,7 +41,7 @@ ASKED: list[dict[str, Any]] = [
 
 
 class Job(dict[str, Any]):
-    """What a job of a test differs in."""
+    """The fields in which the jobs of a test differ."""
 
 
 JOBS = st.builds(

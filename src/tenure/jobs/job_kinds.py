@@ -23,7 +23,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class JobKind(NamedTuple):
-    """What a list can ask of a job, but its id, its arguments and the time of its submission."""
+    """The fields of a job that lists ask for, but its id, its arguments and the time of its submission."""
 
     state: JobState
     queue: str
