@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.span_text import seconds
 
 SHOWN_LOG_LINES = 8
@@ -107,7 +106,3 @@ def beats_in_words(one: AttemptEvidence) -> str:
         words += f", the last one {seconds(one.silent_s)} before its end"
     steps = [f"{seconds(at)}: {beats}" for at, beats in one.beats[:: max(1, len(one.beats) // 5)]]
     return words + (f" ({', '.join(steps)})" if len(one.beats) > 2 else "")
-
-
-def cause_in_words(cause: str) -> str:
-    return CAUSES.get(cause, cause)

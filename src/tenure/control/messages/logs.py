@@ -10,9 +10,6 @@ from tenure import bounds as b
 from tenure.control.messages.wire import Placed, Reply
 from tenure.jobs.attempt_evidence import AttemptEvidence
 
-MAX_LOG_BYTES = 262_144
-"""The most bytes of one page of a log."""
-
 
 class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
     """Returns the lines that an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""

@@ -129,7 +129,6 @@ def _database(url: str, path: str) -> int:
 
 OLDEST = (6, 2)
 _YOUNG_S = 3_600
-_BELL_S = 2.0
 Facts = Mapping[str, str]
 """The fields of INFO."""
 
