@@ -5,10 +5,10 @@ It knows neither HTTP nor processes: it takes requests and returns replies, as t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,7 +34,7 @@ from tenure.control.messages.jobs import (
 )
 from tenure.control.messages.nodes import NodeList
 from tenure.control.messages.operations import BY_NAME, AtGate
-from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.messages.wire import Handlers, Placed, Reply, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
 from tenure.control.stream_format import StreamItem
@@ -117,9 +117,8 @@ class Gate:
         metrics: GateMetrics | None = None,
         tokens: TokenKeeper | None = None,
     ) -> None:
-        clock, log = environment.clock, environment.log
-        self.name, self.address, self._caller, self._clock = name, address, caller, clock
-        self._log, self._metrics = log, metrics
+        clock, log = self._clock, self._log = environment.clock, environment.log
+        self.name, self.address, self._caller, self._metrics = name, address, caller, metrics
         self.peers = [peer for peer in setup.peers if peer != address]
         self.failures = ProductFailures(clock, log, metrics.failed_on if metrics is not None else lambda what: None)
         self.keeper = LoopKeeper(clock, environment.random, self.failures)
@@ -133,16 +132,7 @@ class Gate:
             tools, setup.datacenters, said=self._heard_back, failed=self._cannot_say, order=self.watch.ask_order
         )
         self._jobs = GateJobHandlers(self, environment.engine, environment.calls, clock)
-        self.leadership: GateLeadership = Leadership(
-            candidate_at(name, address),
-            environment,
-            GateRules(setup.gate),
-            self._new_leader,
-            keeper=self.keeper,
-            term_s=setup.term_s,
-            fit=self.fitness.fit,
-            on_change=self._jobs.look,
-        )
+        self.leadership = self._make_leadership(environment, setup)
         self.placement = Placement(address, self.peers, self.leadership, self.watch, self._flow)
         self.queries = DatacenterQueries(name, self.links, self.watch.why_silent, self.failures)
         self.events = EventFeed(
@@ -153,19 +143,32 @@ class Gate:
             submission_of=self._jobs.submission_of,
             keep=self.keeper.keep,
         )
-        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
-            TellGate: self._told,
-            **self._jobs.handlers,
-        }
+        self.handlers: Handlers = {TellGate: self._told, **self._jobs.handlers}
         """Maps the requests that only the leader answers to their handlers; other gates pass such requests on to it."""
         self.tokens = TokenSpread(tokens, self.links, self.queries, tools.clock)
-        self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+        self.everywhere = self._own_handlers()
+
+    def _own_handlers(self) -> Handlers:
+        """Returns the handlers of the requests that every gate answers by itself."""
+        return {
             **self.tokens.handlers,
             AskLeader: self._leader_view,
             AskGate: self._view,
             Forward: self._forwarded,
             GetEvents: self.events.page,
         }
+
+    def _make_leadership(self, environment: Environment, setup: GateSetup) -> GateLeadership:
+        return Leadership(
+            candidate_at(self.name, self.address),
+            environment,
+            GateRules(setup.gate),
+            self._new_leader,
+            keeper=self.keeper,
+            term_s=setup.term_s,
+            fit=self.fitness.fit,
+            on_change=self._jobs.look,
+        )
 
     def _new_leader(self, mandate: GateMandate) -> GateLeader:
         if self._metrics is None:
@@ -177,16 +180,9 @@ class Gate:
 
     async def run(self) -> None:
         """Stands for election, leads and follows, and probes and measures all the while. Cancelling resigns."""
+        loops = {"node": self.leadership.run, "datacenters": self.watch.run, "gates": self.fitness.run}
         try:
-            await self.keeper.keep_all(
-                {
-                    "node": self.leadership.run,
-                    "datacenters": self.watch.run,
-                    "gates": self.fitness.run,
-                    "load": self.load.run,
-                    **self.tokens.loops,
-                }
-            )
+            await self.keeper.keep_all({**loops, "load": self.load.run, **self.tokens.loops})
         finally:
             self._jobs.close()
             self.events.close()
