@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 
 from tenure.agent import (
     Deadline,
@@ -68,13 +69,6 @@ def double(params: Number, *, context: ToolContext) -> ToolResult[int]:
 PROMPT = Prompt[str]("sum", "Double 4.", sections=(Section("r", "Rules", "Be brief."),), tools=(double,))
 
 
-def until(true: Callable[[], object]) -> None:
-    clock = SystemClock()
-    end = clock.monotonic() + 30
-    while not true() and clock.monotonic() < end:
-        clock.sleep(0.01)
-
-
 class Bench:
     """One adapter against one server."""
 
@@ -122,10 +116,10 @@ class Bench:
         return ADAPTERS[self.kind]("model-1", base_url=url, api_key="none", loop=loop)
 
     def until_hung_up(self) -> None:
-        until(lambda: self.server.broken_pipes)
+        wait_until(lambda: self.server.broken_pipes)
 
     def until_asked(self) -> None:
-        until(lambda: hasattr(self, "server") and self.server.requests)
+        wait_until(lambda: hasattr(self, "server") and self.server.requests)
 
 
 @pytest.fixture(params=list(ADAPTERS))

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from tests.browser.devtools import Browser, browser
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 from tools.servers.chromium import environment, program
 from tools.servers.process import CannotStart
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 180.0
 FLAGS = (
     "--headless=shell",
     "--no-sandbox",  # the tests may run as root; the pages are ours

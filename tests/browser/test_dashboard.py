@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 from tests.browser.conftest import Look, Place
 from tests.browser.devtools import Browser, Page
-from tests.process.datacenter.conftest import wait_until
+from tests.patience import wait_until
 from tools.servers.process import free_port
 
 from tenure.jobs.states import JobState

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.browser.conftest import Look, Place
 from tests.browser.devtools import Browser
-from tests.process.datacenter.conftest import wait_until
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.slow
 SHOWN = ("stall-in-c", "segfault")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.browser.conftest import Look, Place
 from tests.browser.devtools import Browser, Page
-from tests.process.datacenter.conftest import Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Node
 
 from tenure.jobs.states import JobState
 

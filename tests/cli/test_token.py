@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.nodes.gate.served import LoneGate
-from tests.nodes.served import Served, until
+from tests.nodes.served import Served
+from tests.patience import wait_until
 
 from tenure.cli.token import token
 from tenure.control.messages.operations import Role
@@ -35,7 +36,7 @@ def test_a_token_lets_in_on_every_node_of_its_engine_until_it_is_revoked(tmp_pat
     ):
         made = cli(one.host, "create", "ci", "--queue", "ci/*", "--label", "team=ci", "--max-jobs", "3")
         secret = secret_of(made)
-        until(lambda: two.ask("/v1/leader", token=secret).status == 200)
+        wait_until(lambda: two.ask("/v1/leader", token=secret).status == 200)
         me = one.ask("/v1/me", token=secret).body
         assert me["bounds"] == {"queues": ["ci/*"], "labels": {"team": "ci"}, "max_jobs": 3}
         assert "submit" in me["may"]
@@ -51,7 +52,7 @@ def test_a_token_lets_in_on_every_node_of_its_engine_until_it_is_revoked(tmp_pat
         assert revoked.exit_code == 0, revoked.output
         # 429 while it waited for the new token above, each look counted as a guess.
         assert two.ask("/v1/leader", token=secret).status in (401, 429)
-        until(lambda: one.ask("/v1/leader", token=secret).status == 401, 5)
+        wait_until(lambda: one.ask("/v1/leader", token=secret).status == 401)
         assert "revoked" in cli(one.host, "list").stdout
         assert secret_of(cli(one.host, "create", "ci"))  # the name is free again
     with Served(engine_url=url, token="admin") as again:  # what was decided outlives the nodes
@@ -96,7 +97,7 @@ def test_what_a_gate_is_told_of_tokens_counts_in_its_datacenters_also_in_one_tha
         assert "datacenter b has not done it" in revoked.stderr
         assert [node.ask("/v1/leader", token=secret).status for node in (gate, here)] == [401, 401]
         with manager("b", away.port) as back:
-            until(lambda: back.ask("/v1/leader", token=secret).status == 401)
+            wait_until(lambda: back.ask("/v1/leader", token=secret).status == 401)
 
 
 def test_the_entry_lets_in_who_has_the_token_and_does_not_hold_it(tmp_path: Path) -> None:

@@ -129,11 +129,3 @@ class Background(Generic[ResultT]):
         if self._error is not None:
             raise self._error
         return self._result
-
-
-def eventually(holds: Callable[[], bool], within: float = 20.0) -> None:
-    """Wait, in real time, for what another thread or process is about to do."""
-    end = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < end, f"did not come true within {within} s"
-        time.sleep(0.005)

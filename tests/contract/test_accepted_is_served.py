@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tests.contract.case import EngineCase, ServerCase
+from tests.patience import PATIENCE_S, wait_until
 from tests.soak import sized
 from tests.typed_strategies import fields, values
 
@@ -48,7 +48,6 @@ from tenure.nodes.process import Environment
 from tenure.randomness import fresh_random, new_id
 from tenure.work.delivery import WorkItem, WorkResult
 
-PATIENCE_S = 60.0
 UNPLAYED = (
     *("job_id", "workflows", "timeout_seconds", "stuck_threshold", "delay", "gate_addr", "result_ttl"),
     *("retry_from", "undo_of"),
@@ -113,17 +112,16 @@ class Played:
     def __exit__(self, *error: object) -> None:
         if self._life is not None:
             self._loop.call_soon_threadsafe(self._life.cancel)
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._loop.close()
 
     def until(self, true: Callable[[], Any]) -> Any:
-        begun = time.monotonic()
-        while not (found := true()):
+        def found() -> Any:
             assert self.died is None, f"the manager ended: {self.died!r}"
-            assert time.monotonic() - begun < PATIENCE_S, "it did not come about"
-            time.sleep(0.002)
-        return found
+            return true()
+
+        return wait_until(found)
 
     def ask(self, request: Request) -> Reply:
         """Through the bytes and the door, as over HTTP."""

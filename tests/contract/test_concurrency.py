@@ -17,8 +17,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.contract.case import Background, EngineCase, eventually
+from tests.contract.case import Background, EngineCase
 from tests.contract.worker import MESSAGES
+from tests.patience import wait_until
 
 from tenure.engines import Engine, Outgoing
 
@@ -46,7 +47,7 @@ def test_threads_that_send_and_take_at_once_lose_nothing_and_get_nothing_twice(c
     workers = [Background(lambda n=n: consume(n)) for n in range(4)]
     for producer in [Background(lambda n=n: produce(n)) for n in range(4)]:
         producer.result(60)
-    eventually(lambda: len(got) >= 4 * each, 60)
+    wait_until(lambda: len(got) >= 4 * each)
     stop.set()
     for worker in workers:
         worker.result(60)
@@ -178,10 +179,10 @@ def test_processes_killed_at_random_points_lose_nothing_and_repeat_no_result(cre
     for role in victims:
         victim = chance.choice(crew.alive(role) or crew.alive("consume"))
         # In the midst of its work, at whatever point that is: after its first line, before its last.
-        eventually(lambda v=victim: crew.has_written(v) or all_done(), 30)
+        wait_until(lambda v=victim: crew.has_written(v) or all_done())
         time.sleep(chance.random() * 0.05)
         crew.replace(victim)
-    eventually(all_done, 60)
+    wait_until(all_done)
     assert crew.broken() == []
 
     keys = {f"{name}/{number}" for name in producers for number in range(MESSAGES)}
@@ -216,7 +217,7 @@ def test_leaders_killed_at_random_points_leave_one_history(crew: Crew, live: Eng
     for _ in range(3):
         crew.start("lead")
     journal = live.journal("log")
-    eventually(lambda: journal.head().seq > 0, 30)
+    wait_until(lambda: journal.head().seq > 0)
     for _ in range(5):
         time.sleep(0.2 + 0.3 * chance.random())
         leader = live.election("chief").current()
@@ -225,7 +226,7 @@ def test_leaders_killed_at_random_points_leave_one_history(crew: Crew, live: Eng
         if victim in crew.running:
             crew.replace(victim)
     epoch = journal.head().epoch
-    eventually(lambda: journal.head().epoch > epoch or live.election("chief").current() is not None, 30)
+    wait_until(lambda: journal.head().epoch > epoch or live.election("chief").current() is not None)
     assert crew.broken() == []
     for name in list(crew.running):
         crew.kill(name)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.case import Background, EngineCase, eventually
+from tests.contract.case import Background, EngineCase
+from tests.patience import wait_until
 
 from tenure.engines import Consumer, Engine, Exchanged, FailureCause, Message, Outgoing, Settlement
 from tenure.errors import LimitError, MailboxClosedError, ReceiptHandleExpiredError, ReplyNotAvailableError
@@ -425,7 +426,7 @@ def test_settlements_do_not_wait_for_the_long_poll(live: Engine) -> None:
     poll = waiting(made, Settlement(held, "done"))
     assert bodies(live.mailbox("replies").receive(1, 60, SOON)) == ["done"]
     assert poll.running
-    eventually(lambda: live.mailbox("a").depth() == (0, 0, 0))
+    wait_until(lambda: live.mailbox("a").depth() == (0, 0, 0))
     live.mailbox("a").send("y", reply_to="replies")
     ended = poll.result(SOON)
     assert (bodies(ended.messages), ended.lost) == (["y"], [])

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.case import Background, EngineCase, eventually
+from tests.contract.case import Background, EngineCase
+from tests.patience import wait_until
 from tests.process.stillness import Stillness
 
 from tenure.clock import ManualClock
@@ -177,7 +178,7 @@ def test_a_message_that_cannot_be_decoded_does_not_end_a_poll(live: Engine) -> N
     numbers = live.mailbox("work", int)
     waiting = poll(numbers)
     live.mailbox("work").send("not a number")
-    eventually(lambda: numbers.dead_letters.count() == 1)
+    wait_until(lambda: numbers.dead_letters.count() == 1)
     assert waiting.running
     numbers.send(7)
     assert bodies(waiting) == [7]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.contrib.conftest import PATHS, ROOT
+from tests.patience import wait_until
 
 from tools.servers import CannotStart, Valkey
 
@@ -56,14 +55,6 @@ def shop(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simp
         sender.close()
 
 
-def wait_for(found: Callable[[], Any], seconds: float = 180.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return value
-
-
 def test_a_task_that_hangs_is_ended_with_its_stack_and_runs_again(shop: SimpleNamespace) -> None:
     assert shop.send("plain", (3,)).get(timeout=180) == 3
     assert shop.send("hangs_once").get(timeout=180) == "done in the second run"
@@ -73,12 +64,12 @@ def test_a_task_that_hangs_is_ended_with_its_stack_and_runs_again(shop: SimpleNa
 def test_beats_move_the_visibility_timeout_of_a_long_task_on(shop: SimpleNamespace, broker: str) -> None:
     result = shop.send("beats")
     with redis.Redis.from_url(broker) as client:
-        (tag, begun), *_ = wait_for(lambda: client.zrange("unacked_index", 0, -1, withscores=True))
-        later = wait_for(lambda: (score := client.zscore("unacked_index", tag)) and score > begun and score)
+        (tag, begun), *_ = wait_until(lambda: client.zrange("unacked_index", 0, -1, withscores=True))
+        later = wait_until(lambda: (score := client.zscore("unacked_index", tag)) and score > begun and score)
         assert later > begun
         (shop.folder / "enough").touch()
         assert result.get(timeout=180) == "beaten"
-        assert wait_for(lambda: client.zscore("unacked_index", tag) is None), "acknowledged"
+        assert wait_until(lambda: client.zscore("unacked_index", tag) is None), "acknowledged"
 
 
 def test_a_delivery_that_the_broker_gave_to_another_worker_is_lost(broker: str) -> None:

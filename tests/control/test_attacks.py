@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.control.raw_requests import get, limited, raw, status
-from tests.nodes.served import Served, until
+from tests.nodes.served import Served
+from tests.patience import wait_until
 
 from tenure.control.admission import HttpLimits
 from tenure.control.transport import HttpServer
@@ -206,7 +207,7 @@ def test_a_head_that_drips_and_a_connection_that_says_nothing_are_closed() -> No
         thread = threading.Thread(target=dripping)
         thread.start()
         assert silent.recv(10) == b""
-        until(lambda: closed[0])
+        wait_until(lambda: closed[0])
         thread.join()
         assert get(port) == 200
         silent.close()
@@ -216,7 +217,7 @@ def test_a_head_that_drips_and_a_connection_that_says_nothing_are_closed() -> No
 def test_too_many_connections_close_the_idle_ones_and_new_ones_are_served() -> None:
     with limited(connections=20) as (_, port):
         crowd = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(100)]
-        until(lambda: get(port) == 200)
+        wait_until(lambda: get(port) == 200)
         assert get(port) == 200
         for sock in crowd:
             sock.close()
@@ -241,7 +242,7 @@ def test_too_many_who_wait_do_not_keep_others_from_being_answered() -> None:
         ]
         for thread in threads:
             thread.start()
-        until(lambda: server.admission.waiting.inside == 5)
+        wait_until(lambda: server.admission.waiting.inside == 5)
         assert get(port) == 200
         for thread in threads:
             thread.join()
@@ -253,9 +254,9 @@ def test_one_who_hangs_up_while_waiting_makes_room() -> None:
     with limited() as (server, port):
         sock = socket.create_connection(("127.0.0.1", port), timeout=30)
         sock.sendall(b"GET /v1/job?job_id=j&wait_s=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: server.admission.waiting.inside == 1)
+        wait_until(lambda: server.admission.waiting.inside == 1)
         sock.close()
-        until(lambda: server.admission.waiting.inside == 0)
+        wait_until(lambda: server.admission.waiting.inside == 0)
 
 
 def test_a_large_answer_that_nobody_reads_is_given_up() -> None:
@@ -272,8 +273,8 @@ def test_a_large_answer_that_nobody_reads_is_given_up() -> None:
         with socket.create_connection(("127.0.0.1", port)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             sock.sendall(b"GET /v1/leader HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await asyncio.to_thread(until, lambda: len(server.connections))
-            await asyncio.to_thread(until, lambda: not len(server.connections))
+            await asyncio.to_thread(wait_until, lambda: len(server.connections))
+            await asyncio.to_thread(wait_until, lambda: not len(server.connections))
         await server.stop()
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 from tests.control.raw_requests import get, limited, raw, status
 from tests.nodes.certificates import Authority
-from tests.nodes.served import until
+from tests.patience import wait_until
 
 from tenure.control.tls import ServerTls
 
@@ -79,7 +79,7 @@ def test_the_end_of_a_head_may_be_cut_anywhere() -> None:
     with limited(head_bytes=4_000) as (server, port):
         for cut in range(len(request) - 5, len(request)):
             assert status(raw(port, request[:cut], then=request[cut:])) == 200
-        until(lambda: not len(server.connections))
+        wait_until(lambda: not len(server.connections))
         assert server.connections.heads.total == 0
 
 
@@ -97,7 +97,7 @@ def test_unfinished_heads_share_a_bound_and_the_oldest_gives_way(dial: Dial) -> 
         crowd = []
         for number in range(10):
             crowd.append(dial(port, HEAD + b"X: " + b"a" * 2_000))
-            until(lambda number=number: server.connections.heads.total >= min(4, number + 1) * 2_000)
+            wait_until(lambda number=number: server.connections.heads.total >= min(4, number + 1) * 2_000)
         assert is_closed(crowd[0])
         assert is_open(crowd[-1])
         assert server.connections.heads.total <= 10_000
@@ -107,7 +107,7 @@ def test_unfinished_heads_share_a_bound_and_the_oldest_gives_way(dial: Dial) -> 
 def test_an_address_has_a_share_of_the_connections_and_others_are_served(dial: Dial) -> None:
     with limited(connections_each=5) as (server, port):
         crowd = [dial(port, HEAD) for _ in range(20)]
-        until(lambda: len(server.connections) == 5)
+        wait_until(lambda: len(server.connections) == 5)
         assert all(is_closed(sock) for sock in crowd[:15])
         assert get(port) == 200
         other = dial(port, HEAD + b"Connection: close\r\n\r\n", source="127.0.0.2")
@@ -118,9 +118,9 @@ def test_where_all_connections_are_taken_the_address_with_most_of_them_gives_way
     with limited(connections=10) as (server, port):
         # The server has at least 16.
         modest = dial(port, HEAD, source="127.0.0.2")
-        until(lambda: len(server.connections) == 1)
+        wait_until(lambda: len(server.connections) == 1)
         crowd = [dial(port, HEAD) for _ in range(30)]
-        until(lambda: len(server.connections) == 16)
+        wait_until(lambda: len(server.connections) == 16)
         assert is_closed(crowd[0])
         assert is_open(modest)
 
@@ -128,7 +128,7 @@ def test_where_all_connections_are_taken_the_address_with_most_of_them_gives_way
 def test_a_connection_that_is_being_answered_is_not_closed_for_others(dial: Dial) -> None:
     with limited(connections=10) as (server, port):
         held = dial(port, b"GET /v1/job?job_id=j&wait_s=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: server.admission.waiting.inside == 1)
+        wait_until(lambda: server.admission.waiting.inside == 1)
         for _ in range(40):
             dial(port, HEAD)
         assert status(held.recv(65_536)) == 200
@@ -138,9 +138,9 @@ def test_bodies_share_a_bound_and_the_oldest_is_told_to_come_back(dial: Dial) ->
     with limited(body_bytes_total=100_000, body_s=30.0) as (server, port):
         large = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000
         first = dial(port, large)
-        until(lambda: server.bodies.budget.total >= 50_000)
+        wait_until(lambda: server.bodies.budget.total >= 50_000)
         dial(port, large)
-        until(lambda: server.bodies.budget.total >= 100_000)
+        wait_until(lambda: server.bodies.budget.total >= 100_000)
         honest = b'{"job_id":"j"}'
         answer = raw(port, POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(honest) + honest)
         assert status(answer) == 200
@@ -155,17 +155,17 @@ def test_a_body_counts_until_its_request_is_answered_and_then_no_more(dial: Dial
     with limited(body_bytes_total=1_000) as (server, port):
         body = b'{"job_id":"j","wait_s":2}' + b" " * 800
         held = dial(port, POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        until(lambda: server.admission.waiting.inside == 1)
+        wait_until(lambda: server.admission.waiting.inside == 1)
         refused = raw(port, POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert status(refused) == 503
         assert status(held.recv(65_536)) == 200
-        until(lambda: server.bodies.budget.total == 0)
+        wait_until(lambda: server.bodies.budget.total == 0)
 
 
 def test_an_announced_length_takes_no_memory(dial: Dial) -> None:
     with limited(body_bytes_total=100_000) as (server, port):
         crowd = [dial(port, POST + b"Content-Length: 1000000\r\n\r\n") for _ in range(50)]
-        until(lambda: len(server.connections) == 50)
+        wait_until(lambda: len(server.connections) == 50)
         assert get(port) == 200
         assert all(is_open(sock) for sock in crowd)
         assert server.bodies.budget.total == 0
@@ -181,10 +181,10 @@ def test_who_sends_the_next_request_too_early_is_answered_once_and_closed() -> N
 def test_who_sends_much_while_it_is_held_is_cut_off(dial: Dial) -> None:
     with limited() as (server, port):
         sock = dial(port, b"GET /v1/job?job_id=j&wait_s=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: server.admission.waiting.inside == 1)
+        wait_until(lambda: server.admission.waiting.inside == 1)
         sock.sendall(b"GET /v1/leader HTTP/1.1\r\nX: " + b"a" * 40_000)
         assert is_closed(sock)
-        until(lambda: server.admission.waiting.inside == 0)
+        wait_until(lambda: server.admission.waiting.inside == 0)
 
 
 def test_a_connection_serves_one_request_after_the_other(dial: Dial) -> None:
@@ -235,7 +235,7 @@ def test_unfinished_handshakes_are_bounded_and_an_honest_one_is_served(dial: Dia
         with context.wrap_socket(dial(port, b""), server_hostname="127.0.0.1") as honest:
             honest.sendall(HEAD + b"Connection: close\r\n\r\n")
             assert status(honest.recv(65_536)) == 200
-        until(lambda: not len(server.connections))
+        wait_until(lambda: not len(server.connections))
 
 
 def test_the_bounds_of_heads_hold_below_tls_too(dial: Dial, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import hashlib
 import http.client
 import json
 import socket
-import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.events import EventPage, GetEvents
@@ -127,8 +127,8 @@ def test_a_listener_that_does_not_read_is_let_go_and_holds_nothing() -> None:
         sock = socket.create_connection(("127.0.0.1", port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         sock.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        wait_for(lambda: ended)
-        wait_for(lambda: server.admission.waiting.inside == 0)
+        wait_until(lambda: ended)
+        wait_until(lambda: server.admission.waiting.inside == 0)
         sock.close()
 
     served(story, flood, limits=HttpLimits(send_s=0.3))
@@ -150,8 +150,8 @@ def test_a_listener_that_leaves_is_noticed() -> None:
         assert server.admission.waiting.inside == 1
         answer.close()
         connection.close()
-        wait_for(lambda: ended)
-        wait_for(lambda: server.admission.waiting.inside == 0)
+        wait_until(lambda: ended)
+        wait_until(lambda: server.admission.waiting.inside == 0)
 
     served(story, silent)
 
@@ -174,11 +174,3 @@ def test_the_stream_of_a_token_that_was_withdrawn_ends() -> None:
 
 def token(text: str) -> Token:
     return Token(name=text, role=Role.CLIENT, sha256=hashlib.sha256(text.encode()).hexdigest())
-
-
-def wait_for(true: Callable[[], object]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not happen within 30 s")

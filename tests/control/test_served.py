@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.nodes.served import Served, until
+from tests.nodes.served import Served
+from tests.patience import wait_until
 
 from tenure.control.messages.operations import OPERATIONS
 from tenure.control.port_security import Front
@@ -245,6 +246,6 @@ def test_the_log_names_the_request_and_json_cannot_be_broken_out_of(node: Served
         {"job_id": 'x"}{"audit":"forged"}', "reason": 'y\\n{"audit":"forged"}'},
         headers={"X-Request-Id": "inject"},
     )
-    until(lambda: any(line["request"] == "inject" for line in node.audit))
+    wait_until(lambda: any(line["request"] == "inject" for line in node.audit))
     assert not any(text.startswith('{"audit":"forged"') for text in node.said)
     assert json.dumps(node.audit)

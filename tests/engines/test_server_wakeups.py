@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
+from tests.patience import wait_until
 
 from tenure.backoff import Backoff
 from tenure.clock import SystemClock
@@ -79,13 +80,6 @@ def wakeups(script: Script) -> Iterator[ServerWakeups]:
     assert "tenure-test-listener" not in {thread.name for thread in threading.enumerate()}
 
 
-def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 class Waiter:
     """A poll in a thread, which finds whatever was put into `there`."""
 
@@ -113,7 +107,7 @@ def waiting(wakeups: ServerWakeups, topic: str) -> Waiter:
     waited = wakeups.topic(topic)
     before = waited.waiting
     waiter = Waiter(wakeups.long_polls(topic))
-    until(lambda: waited.listening and waited.waiting > before)
+    wait_until(lambda: waited.listening and waited.waiting > before)
     time.sleep(0.05)  # it looks once more after it began to listen
     return waiter
 
@@ -156,11 +150,11 @@ def test_a_lost_listener_rings_every_topic_and_is_replaced(
     looks = one.looks, two.looks
     script.deaf = True
     script.say("a")
-    until(lambda: one.looks > looks[0] and two.looks > looks[1])
+    wait_until(lambda: one.looks > looks[0] and two.looks > looks[1])
     assert "it hears nothing; consumers look every 1 s" in caplog.text
     script.deaf = False
     script.topics.clear()
-    until(lambda: script.topics == {"a", "b"})
+    wait_until(lambda: script.topics == {"a", "b"})
     one.there.append(1)
     script.say("a")
     assert one.result() == [1]
@@ -238,7 +232,7 @@ def test_a_poll_that_waits_for_a_silent_server_to_subscribe_ends_at_once_when_it
     script.silent = True
     for end in (LongPolls.wake, LongPolls.close):
         waiter = Waiter(wakeups.long_polls("a"))
-        until(lambda: wakeups.topic("a").waiting == 1)
+        wait_until(lambda: wakeups.topic("a").waiting == 1)
         time.sleep(0.05)
         begun = time.monotonic()
         end(waiter.polls)

@@ -12,7 +12,8 @@ from tenure.client.client import Client
 from tenure.control.messages.gates import AskGate
 from tenure.control.messages.nodes import ListNodes, NodeList
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, Node, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 
 APP = Path(__file__).parent / "app.py"
 HONEST_QUEUE = "honest"

@@ -8,13 +8,14 @@ import gc
 import resource
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from random import Random
 from time import thread_time
 from typing import Any
 
 import pytest
 from tests.gossip.damage import EXAMPLES, STREAMS, mutate
+from tests.patience import wait_until_async
 from tests.soak import sized
 
 from tenure.clock import ManualClock
@@ -83,12 +84,6 @@ class LoopWatch:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not true():
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.asyncio
 async def test_a_large_state_is_merged_in_steps_and_holds_up_nobody() -> None:
     """582 KB put in 100,000 members and blocked a leader's loop for 4.6 s; six such streams cost it the leadership."""
@@ -97,7 +92,7 @@ async def test_a_large_state_is_merged_in_steps_and_holds_up_nobody() -> None:
         async with LoopWatch() as watch:
             _, writer = await asyncio.open_connection(*node.address)
             writer.write(data)
-            await until(lambda: node.counters.members_refused == 1)
+            await wait_until_async(lambda: node.counters.members_refused == 1)
         assert watch.longest_s < LONGEST_STEP_S, watch.longest_s
         writer.close()
         # It still answers, with all that it took in, and encodes that once for all who ask in the same second.
@@ -172,7 +167,7 @@ async def test_a_datagram_that_is_larger_than_any_honest_one_is_not_even_opened(
             for _ in range(50):
                 stranger.sendto(large, node.address)
             stranger.sendto(bomb, node.address)
-            await until(lambda: node.counters.malformed == 51)
+            await wait_until_async(lambda: node.counters.malformed == 51)
             # Decompressing fifty of them would take seconds.
             assert thread_time() - before < 1.0
 
@@ -237,7 +232,7 @@ async def damaged_datagrams(node: GossipNode, stranger: socket.socket, random: R
             else:
                 data = mutate(random, CODEC.seal(parts))
             stranger.sendto(data[:1_400], node.address)
-        await until(lambda seen=seen: node.counters.packets_received == seen + 50)
+        await wait_until_async(lambda seen=seen: node.counters.packets_received == seen + 50)
 
 
 async def damaged_streams(node: GossipNode, random: Random, count: int) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.gossip.one_node import health
+from tests.patience import wait_until_async
 
 from tenure.errors import ConfigurationError, JoinError
 from tenure.gossip import (
@@ -72,18 +72,11 @@ async def pool(count: int, settings: GossipSettings | None = None, **more: objec
         for watched in nodes[1:]:
             await watched.node.join([format_address(nodes[0].node.address)])
         everybody = {watched.node.name for watched in nodes}
-        await until(lambda: all(watched.alive() == everybody for watched in nodes))
+        await wait_until_async(lambda: all(watched.alive() == everybody for watched in nodes))
         yield nodes
     finally:
         for watched in nodes:
             await watched.node.close()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 async def test_nodes_find_each_other_through_one_seed_and_say_goodbye() -> None:
@@ -94,7 +87,7 @@ async def test_nodes_find_each_other_through_one_seed_and_say_goodbye() -> None:
         assert nodes[0].node.member("n3").start_id == nodes[3].node.start_id
         await nodes[3].node.leave()
         await nodes[3].node.close()
-        await until(lambda: all(watched.saw(MemberChange.LEFT, "n3") for watched in nodes[:3]))
+        await wait_until_async(lambda: all(watched.saw(MemberChange.LEFT, "n3") for watched in nodes[:3]))
         assert not any(watched.saw(MemberChange.FAILED, "n3") for watched in nodes)
 
 
@@ -102,7 +95,7 @@ async def test_the_last_but_one_says_goodbye_to_the_last() -> None:
     async with pool(2) as nodes:
         await nodes[1].node.leave()
         await nodes[1].node.close()
-        await until(lambda: nodes[0].saw(MemberChange.LEFT, "n1"))
+        await wait_until_async(lambda: nodes[0].saw(MemberChange.LEFT, "n1"))
         await asyncio.wait_for(nodes[0].node.leave(), 1.0)  # nobody is left to be told
 
 
@@ -114,14 +107,14 @@ async def test_a_pool_lives_on_ipv6_too() -> None:
     async with pool(3, bind=("::1", 0), keyring=Keyring([bytes(16)], entropy=secret_bytes)) as nodes:
         assert all(member.address[0] == "::1" for member in nodes[2].node.members)
         await nodes[2].node.close()
-        await until(lambda: all(watched.saw(MemberChange.FAILED, "n2") for watched in nodes[:2]))
+        await wait_until_async(lambda: all(watched.saw(MemberChange.FAILED, "n2") for watched in nodes[:2]))
         assert all(watched.node.counters.malformed == 0 for watched in nodes)
 
 
 async def test_a_death_is_noticed_by_all() -> None:
     async with pool(4) as nodes:
         await nodes[3].node.close()
-        await until(lambda: all(watched.saw(MemberChange.FAILED, "n3") for watched in nodes[:3]))
+        await wait_until_async(lambda: all(watched.saw(MemberChange.FAILED, "n3") for watched in nodes[:3]))
 
 
 async def test_a_node_that_comes_back_on_another_port_is_known_at_once() -> None:
@@ -136,7 +129,7 @@ async def test_a_node_that_comes_back_on_another_port_is_known_at_once() -> None
             await again.join([nodes[0].node.address])
             assert again.address != old
             for one in nodes[:2]:
-                await until(lambda one=one: one.node.member("n2").address == again.address)
+                await wait_until_async(lambda one=one: one.node.member("n2").address == again.address)
                 assert one.node.member("n2").start_id == again.start_id
                 assert not one.saw(MemberChange.FAILED, "n2")
         finally:
@@ -147,11 +140,11 @@ async def test_new_tags_and_health_reach_everybody_and_clocks_are_compared() -> 
     async with pool(3) as nodes:
         nodes[1].node.set_tags({"role": "boss"})
         nodes[2].node.set_health(health(node_id="n2", capacity=5))
-        await until(lambda: all(w.node.member("n1").tags.get("role") == "boss" for w in nodes))
-        await until(lambda: all(("n2", 5) in w.health for w in nodes[:2]))
+        await wait_until_async(lambda: all(w.node.member("n1").tags.get("role") == "boss" for w in nodes))
+        await wait_until_async(lambda: all(("n2", 5) in w.health for w in nodes[:2]))
         nodes[2].node.set_health(health(node_id="n2", capacity=4))  # no tag for that: it rides on probes
-        await until(lambda: all(("n2", 4) in w.health for w in nodes[:2]))
-        await until(lambda: nodes[0].node.skew("n1") is not None)
+        await wait_until_async(lambda: all(("n2", 4) in w.health for w in nodes[:2]))
+        await wait_until_async(lambda: nodes[0].node.skew("n1") is not None)
         assert abs(nodes[0].node.skew("n1").offset_s) < 0.5
         assert nodes[0].node.own_skew is not None
 
@@ -165,7 +158,7 @@ async def test_an_encrypted_pool_rotates_its_key_and_keeps_others_out() -> None:
         for watched in nodes:
             await watched.node.start()
             await watched.node.join([nodes[0].node.address] if watched is not nodes[0] else [])
-        await until(lambda: all(len(watched.alive()) == 3 for watched in nodes))
+        await wait_until_async(lambda: all(len(watched.alive()) == 3 for watched in nodes))
         await stranger.start()
         with pytest.raises(JoinError, match="no seed let us in"):
             await stranger.join([nodes[0].node.address])
@@ -174,7 +167,7 @@ async def test_an_encrypted_pool_rotates_its_key_and_keeps_others_out() -> None:
                 getattr(ring, step)(old if step == "remove" else new)
                 await asyncio.sleep(0.1)
         seen = [watched.node.counters.probes for watched in nodes]
-        await until(lambda: all(w.node.counters.probes > n + 3 for w, n in zip(nodes, seen, strict=True)))
+        await wait_until_async(lambda: all(w.node.counters.probes > n + 3 for w, n in zip(nodes, seen, strict=True)))
         assert not any(watched.saw(MemberChange.FAILED, f"n{i}") for watched in nodes for i in range(3))
         assert all(len(watched.alive()) == 3 for watched in nodes)
         assert all(watched.node.counters.malformed == 0 for watched in nodes[1:])
@@ -196,17 +189,17 @@ async def test_malformed_datagrams_and_streams_cost_a_counter_and_nothing_else()
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-        await until(lambda: nodes[0].node.counters.malformed >= before + 4)
+        await wait_until_async(lambda: nodes[0].node.counters.malformed >= before + 4)
         assert nodes[0].node.counters.streams_failed == 1
         seen = nodes[0].node.counters.probes
-        await until(lambda: nodes[0].node.counters.probes > seen + 1)
+        await wait_until_async(lambda: nodes[0].node.counters.probes > seen + 1)
         assert nodes[0].alive() == {"n0", "n1"}
 
 
 async def test_a_stopped_event_loop_is_noticed_said_and_held_against_nobody() -> None:
     async with pool(3) as nodes:
         time.sleep(1.2)  # everything here is one loop: all of them were deaf for six probe intervals
-        await until(lambda: all(any(_is(e, Complaint.LAGGED) for e in w.events) for w in nodes))
+        await wait_until_async(lambda: all(any(_is(e, Complaint.LAGGED) for e in w.events) for w in nodes))
         await asyncio.sleep(0.5)
         assert not any(w.saw(MemberChange.FAILED, f"n{i}") for w in nodes for i in range(3))
         assert nodes[0].node.counters.lag_seconds > 0.5
@@ -234,7 +227,9 @@ async def test_seeds_that_are_not_there_are_named_and_dialled_again() -> None:
             await early.join([address])
         late = GossipNode("late", settings=settings, bind=address)
         await late.start()
-        await until(lambda: early.member("late") is not None and early.member("late").state is MemberState.ALIVE)
+        await wait_until_async(
+            lambda: early.member("late") is not None and early.member("late").state is MemberState.ALIVE
+        )
     finally:
         await early.close()
         if late:
@@ -251,7 +246,7 @@ async def test_a_listener_that_raises_is_logged_and_the_others_hear(caplog: pyte
         await other.start()
         with caplog.at_level(logging.ERROR, "tenure.gossip"):
             await other.join([node.address])
-            await until(lambda: bool(heard))
+            await wait_until_async(lambda: bool(heard))
         assert "listener raised" in caplog.text
         end()
         await other.close()

@@ -6,10 +6,10 @@ import asyncio
 import http.client
 import json
 import threading
-import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from tests.patience import wait_until
 
 from tenure.control.tls import ClientTls
 from tenure.logs import log_to
@@ -43,7 +43,7 @@ class Served:
         self._thread.start()
         assert self._ready.wait(60), self.said
         if self._leads:
-            until(lambda: any("leads with epoch" in text for text in self.said))
+            wait_until(lambda: any("leads with epoch" in text for text in self.said))
         return self
 
     def __exit__(
@@ -112,10 +112,3 @@ class Served:
     @property
     def audit(self) -> list[dict[str, str]]:
         return [json.loads(text.removeprefix("audit ")) for text in self.said if text.startswith("audit ")]
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.nodes.gate.served import LoneGate
-from tests.nodes.served import Answer, Served, until
+from tests.nodes.served import Answer, Served
+from tests.patience import wait_until
 
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.operations import OPERATIONS, Role
@@ -226,7 +227,7 @@ def fill(node: Served, placed: dict[str, str]) -> None:
         asked = bodies(whose, placed)
         assert node.ask("/v1/submit", asked["submit"], token="node").status == 200
         assert node.ask("/v1/set_schedule", asked["set_schedule"], token="node").status == 200
-        until(lambda whose=whose: node.ask(f"/v1/job?job_id={whose}-1", token="node").status == 200)  # type: ignore[misc]
+        wait_until(lambda whose=whose: node.ask(f"/v1/job?job_id={whose}-1", token="node").status == 200)  # type: ignore[misc]
 
 
 def run_matrix(node: Served, placed: dict[str, str], callers: Mapping[str, Caller] = CALLERS) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from tests.nodes.gate.served import LoneGate
-from tests.nodes.served import Answer, Served, until
+from tests.nodes.served import Answer, Served
 from tests.nodes.test_subject_quotas import written
+from tests.patience import wait_until
 
 ANN, BOB = "ann", "bob"
 
@@ -46,7 +47,7 @@ def node(request: pytest.FixtureRequest, manager: Served, tmp_path: Path) -> Ite
 def begin(node: Served) -> None:
     for team in (ANN, BOB):
         assert submit(node, team, f"{team}-1", name=f"{team}s job", idempotency_key=f"{team}-key").status == 200
-        until(lambda team=team: node.ask(f"/v1/job?job_id={team}-1", token=team).status == 200)  # type: ignore[misc]
+        wait_until(lambda team=team: node.ask(f"/v1/job?job_id={team}-1", token=team).status == 200)  # type: ignore[misc]
 
 
 FILTERS: list[dict[str, Any]] = [

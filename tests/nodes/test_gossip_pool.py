@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from tests.changed import changed
 from tests.nodes.cast import Cast
+from tests.patience import wait_until_async
 
 from tenure.cli.leaders import manager as manager_command
 from tenure.cli.worker import worker as worker_command
@@ -54,14 +55,6 @@ def enter(
     return pooled(settings, name, kind, clock=CLOCK, log=log_to((said if said is not None else []).append), found=found)
 
 
-async def until(true: Any) -> None:
-    for _ in range(1_200):
-        if true():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not happen")
-
-
 def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_left() -> None:
     async def story() -> None:
         async with enter("m-1", NodeType.MANAGER) as leader:
@@ -70,25 +63,25 @@ def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_lef
             alive = lambda: (word := leader.word("w-1")) is not None and word.alive  # noqa: E731
             cast = Cast()
             async with enter("w-1", NodeType.WORKER, format_address(leader.node.address)) as worker:
-                await until(alive)
+                await wait_until_async(alive)
                 assert leader.word("m-1") is None  # a manager of that name is no worker
                 cast.begin(silent_s=1.0)
                 worker.tell_slots(cast.view(), OverloadState.BUSY, cast.incarnation)
-                await until(lambda: leader.word("w-1").health)
+                await wait_until_async(lambda: leader.word("w-1").health)
                 health = leader.word("w-1").health
                 assert (health.capacity, health.waiting, health.advancing) == (1, 1, 1)
                 assert (health.overload_state, health.node_type) == (OverloadState.BUSY, NodeType.WORKER)
                 tags = lambda: leader.node.member(gossip_name(NodeType.WORKER, "w-1")).tags  # noqa: E731
-                await until(lambda: tags().get("incarnation") == "w-1#1")
+                await wait_until_async(lambda: tags().get("incarnation") == "w-1#1")
                 assert (tags()["role"], tags()["name"]) == ("worker", "w-1")
                 cast.come_back()
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
-                await until(lambda: leader.word("w-1").start == "w-1#2")
+                await wait_until_async(lambda: leader.word("w-1").start == "w-1#2")
                 own = partial(worker.node.health, gossip_name(NodeType.WORKER, "w-1"))
                 sequence = own().sequence
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
                 assert own().sequence == sequence  # nothing new, nothing said
-            await until(lambda: not alive())
+            await wait_until_async(lambda: not alive())
             assert leader.word("w-1") == ("w-1#2", False, None)
 
     asyncio.run(story())
@@ -160,7 +153,7 @@ def test_seeds_that_do_not_answer_are_said_once_and_nothing_waits_for_them() -> 
         said: list[str] = []
         async with enter("w-1", NodeType.WORKER, "127.0.0.1:9", said=said) as pool:
             assert pool is not None
-            await until(lambda: any("without it" in line for line in said))
+            await wait_until_async(lambda: any("without it" in line for line in said))
         assert sum("without it" in line for line in said) == 1
 
     asyncio.run(story())
@@ -225,7 +218,7 @@ def test_a_key_that_was_rotated_by_gossip_survives_a_restart(tmp_path: Path) -> 
                 sealed = PacketCodec(label="tenure", keyring=Keyring([old, new], entropy=secret_bytes)).seal([body])
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                     stranger.sendto(sealed, pool.node.address)
-                await until(lambda name=name: steps[name] == path.read_text().split())
+                await wait_until_async(lambda name=name: steps[name] == path.read_text().split())
 
     steps = {
         "install-key": [format_key(old), format_key(new)],
@@ -272,7 +265,7 @@ def test_nodes_find_each_other_through_the_engine() -> None:
                     enter("m-2", NodeType.MANAGER, found=found) as second,
                 ):
                     for one in (first, worker, second):
-                        await until(lambda one=one: sum(member.is_here for member in one.node.members) == 3)
+                        await wait_until_async(lambda one=one: sum(member.is_here for member in one.node.members) == 3)
 
     asyncio.run(story())
 
@@ -289,7 +282,7 @@ def test_an_engine_that_is_away_is_said_once_and_nothing_waits_for_it() -> None:
             found = EngineSeeds(engine, calls_for(engine))
             async with enter("w-1", NodeType.WORKER, said=said, found=found) as pool:
                 assert pool is not None
-                await until(lambda: any("without it" in line for line in said))
+                await wait_until_async(lambda: any("without it" in line for line in said))
 
     asyncio.run(story())
 
@@ -304,7 +297,7 @@ def test_a_manager_writes_where_it_gossips_into_its_entry() -> None:
             )  # fmt: skip
             presence = Presence(engine, calls, clock, node=lambda: node, now=lambda: 5.0, gossip="10.0.0.1:7946")
             running = asyncio.create_task(presence.run())
-            await until(lambda: engine.store(NODES).list())
+            await wait_until_async(lambda: engine.store(NODES).list())
             assert await EngineSeeds(engine, calls).read() == [("10.0.0.1", 7946)]
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tests.nodes.gate.served import LoneGate
-from tests.nodes.served import Answer, Served, until
+from tests.nodes.served import Answer, Served
+from tests.patience import wait_until
 
 
 def written(folder: Path, **quotas: dict[str, Any]) -> str:
@@ -57,7 +58,7 @@ def check_quotas(node: Served) -> None:
     answers = node.ask("/v1/submit_many", many, token="few").body["jobs"]
     assert [(one["job_id"], one["problem"]) for one in answers] == [("f-2", None), ("f-3", "too_many")]
     assert node.ask("/v1/cancel", {"job_id": "f-1"}, token="few").status == 200
-    until(lambda: node.ask("/v1/job?job_id=f-1", token="few").body["state"] == "cancelled")
+    wait_until(lambda: node.ask("/v1/job?job_id=f-1", token="few").body["state"] == "cancelled")
     assert submit(node, "few", "f-3").status == 200
     assert submit(node, "few", "f-4").status == 429
     assert submit(node, "small", "s-1", 1_500).status == 200

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, _source_tree, closed, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node, _source_tree, closed
 
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
 from tools.servers import Nats, Valkey

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from tests.agent.unanswering_server import UnansweringServer
+from tests.patience import PATIENCE_S, wait_until
 from tests.process.agent_app import ask, ask_async
-from tests.process.slots.conftest import wait_until
 
 from tenure import JobFailed, embedded
-from tenure.clock import SystemClock
 from tenure.engines import Engine
 
 ROOT = Path(__file__).parents[2]
@@ -34,23 +33,19 @@ def start(folder: Path, mode: str) -> subprocess.Popen[bytes]:
 def test_an_agent_whose_process_hangs_or_is_killed_is_finished_by_another_from_its_session(
     tmp_path: Path, killed: bool
 ) -> None:
-    clock = SystemClock()
     with Engine.open(f"sqlite:///{tmp_path}/work.db") as engine:
         replies = engine.mailbox("replies")
         engine.mailbox("requests").send({"request": {"text": "go"}, "request_id": "r1"}, reply_to="replies")
         first = start(tmp_path, "hang")
         second = None
         try:
-            until = clock.monotonic() + 180
-            while not (tmp_path / "hung").exists():
-                assert clock.monotonic() < until
-                assert first.poll() is None
-                clock.sleep(0.02)
+            wait_until(lambda: (tmp_path / "hung").exists() or first.poll() is not None, "the agent hangs")
+            assert first.poll() is None
             if killed:
                 first.send_signal(signal.SIGKILL)
                 first.wait()
             second = start(tmp_path, "work")
-            (reply,) = replies.receive(1, 60, 120)
+            (reply,) = replies.receive(1, 60, PATIENCE_S)
             assert (reply.body["output"], reply.body["tool_calls"]) == ("done by work", 5)
             assert second.wait(180) == 0
         finally:

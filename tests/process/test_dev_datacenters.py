@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.patience import wait_until
 
 from tenure.client.client import Client
 from tenure.jobs import JobState
@@ -55,11 +55,8 @@ def test_three_datacenters_serve_reload_and_end_with_one_command(folder: Path, d
         return (folder / "dev.log").read_text()
 
     def until(true: Callable[[], object]) -> None:
-        end = time.monotonic() + 180
-        while not true():
-            assert dev.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        wait_until(lambda: true() or dev.poll() is not None, said)
+        assert dev.poll() is None, said()
 
     until(lambda: "tenure top" in said())
     address = re.search(r"ready at (\S+);", said())

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from examples.demo.cluster import Cluster, Tempo
-from tests.process.gates.play import leading, until
+from tests.patience import wait_until
+from tests.process.gates.play import leading
 from tests.process.stillness import Stillness
 
 from tenure.control.messages.jobs import JobView
@@ -26,7 +27,7 @@ GRACE_S = 9.0
 GRANTS = ("9 s", "4.5 s", "2.2 s", "1.1 s", "0.6 s")
 SURE = 3
 TIMEOUT_S = 10.0
-LATE_S = 20.0
+LATE_S = 60.0
 """How much later than its time a job may end on a busy machine: 0.04 s on a quiet one, 3.7 s were seen on one that had six of these tests at once, because
 a gate waits for a report that is younger than the deadline. That it is never earlier holds everywhere. The exact bound is held in virtual time
 (`tests/sim/test_earned_time.py`).
@@ -58,7 +59,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def asked(world: Cluster) -> Iterator[dict[str, Any]]:
     """Clients of the gates, and of the datacenter's managers."""
     with world.client() as gate, world.client_in("a") as local:
-        until(lambda: len(local.nodes().workers) == 1, "the worker reports")
+        wait_until(lambda: len(local.nodes().workers) == 1, "the worker reports")
         yield {"gate": gate, "local": local}
 
 
@@ -68,7 +69,7 @@ def submit(client: Any, function: str, job_id: str, timeout_s: float = TIMEOUT_S
 
 
 def ended(client: Any, job_id: str) -> JobView:
-    until(lambda: client.job(job_id).ended, f"{job_id} ends", 90)
+    wait_until(lambda: client.job(job_id).ended, f"{job_id} ends")
     view: JobView = client.job(job_id)
     return view
 

@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 from tenure import embedded, workflow
 from tenure.client.client import Client
@@ -59,13 +58,6 @@ def gone(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < 180, what
-        time.sleep(0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +143,7 @@ def test_two_programs_on_one_folder_share_their_jobs(tmp_path: Path) -> None:
     try:
         assert [one.stdout.readline() for one in (first, second) if one.stdout] == [b"2 1\n", b"2 1\n"]
     finally:
-        codes = [one.communicate(b"\n", 60) and one.returncode for one in (first, second)]
+        codes = [one.communicate(b"\n", PATIENCE_S) and one.returncode for one in (first, second)]
     assert codes == [0, 0]
 
 

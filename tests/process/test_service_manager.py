@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tenure.work.slots.processes import read_stat
+from tests.patience import wait_until
 
 APP = "from tenure import workflow\n\n\n@workflow\ndef nothing(ctx) -> int:\n    return 1\n"
 
@@ -56,6 +55,10 @@ class Listener:
         self._socket.close()
 
 
+def read_state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.fixture(params=["manager", "worker"])
 def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
     (tmp_path / "app.py").write_text(APP)
@@ -75,8 +78,8 @@ def test_systemd_hears_that_a_node_is_ready_that_its_loop_turns_and_that_it_stop
 
     pid = listener.process.pid
     listener.process.send_signal(signal.SIGSTOP)
-    while (stat := read_stat(pid)) is None or stat.state != "T":  # each of its threads stops when it gets a core
-        time.sleep(0.01)
+    # Each of its threads stops when it gets a core.
+    wait_until(lambda: all(read_state(task) == "T" for task in Path(f"/proc/{pid}/task").iterdir()), "it stops")
     listener.drain()
     assert listener.hear(1.0) == "", "a stopped loop gives no sign of life: systemd may end it"
     listener.process.send_signal(signal.SIGCONT)

@@ -14,7 +14,8 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from tests.docs.page_blocks import ROOT, blocks_of
-from tests.process.datacenter.conftest import Datacenter, datacenter, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, datacenter
 
 from tenure import submit_in, submit_in_async, workflow
 from tenure.client.client import Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.patience import wait_until
 
 from tenure.agent import (
     EvalLoop,
@@ -42,15 +43,6 @@ def clock() -> ManualClock:
 def engine(clock: ManualClock) -> Iterator[Engine]:
     with Engine.open("memory://", clock=clock) as engine:
         yield engine
-
-
-def until(condition: Callable[[], object]) -> None:
-    pause = threading.Event()
-    for _ in range(12_000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not happen within 10 s")
 
 
 def idle_loop(engine: Engine, name: str, **settings: Any) -> FunctionLoop[Any, Any]:
@@ -230,11 +222,11 @@ def test_every_loop_has_a_public_heartbeat_and_is_watched(engine: Engine, clock:
     with LoopGroup(loops=[main, evals], clock=clock, on_stall=stalls.append):
         requests.send(MainLoopRequest("go"))
         samples.send(EvalRequest(run_id="run", sample=Sample("s1", "go", "a")))
-        until(lambda: main.vitals().in_hand and evals.vitals().in_hand)
+        wait_until(lambda: main.vitals().in_hand and evals.vitals().in_hand)
         for _ in range(13):
             clock.until_waiting(1)
             clock.advance(60)
-        until(lambda: stalls)
+        wait_until(lambda: stalls)
         hung.set()
     assert {stall.name for report in stalls for stall in report.stalls} == {"main", "eval"}
 
@@ -296,7 +288,7 @@ def test_a_loop_that_times_out_does_not_keep_the_next_ones_from_being_shut_down(
     group = LoopGroup([stuck, *others], shutdown_timeout=0.2)
     group.start()
     engine.mailbox("a").send(1)
-    until(lambda: stuck.vitals().in_hand and all(loop.running for loop in others))
+    wait_until(lambda: stuck.vitals().in_hand and all(loop.running for loop in others))
     assert group.shutdown() is False
     assert (group.abandoned, [loop.running for loop in others]) == (("a",), [False, False, False])
     hung.set()
@@ -341,7 +333,7 @@ def test_a_stalled_loop_is_unready_for_minutes_before_the_watchdog_acts(engine: 
     loop = FunctionLoop(engine.mailbox("a"), lambda message, heartbeat: hung.wait(60), clock=clock)
     with LoopGroup([loop], clock=clock, on_stall=stalls.append) as group:
         engine.mailbox("a").send(1)
-        until(lambda: loop.vitals().in_hand)
+        wait_until(lambda: loop.vitals().in_hand)
         unready_at = None
         for minute in range(1, 14):
             clock.until_waiting(1)
@@ -349,6 +341,6 @@ def test_a_stalled_loop_is_unready_for_minutes_before_the_watchdog_acts(engine: 
             if unready_at is None and not group.readiness().ready:
                 unready_at = minute
             assert stalls == [] or minute >= 12
-        until(lambda: stalls)
+        wait_until(lambda: stalls)
         hung.set()
     assert unready_at in (6, 7)

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 
 from tenure.backoff import Retry
 from tenure.beat import Heartbeat, Ladder, LeaseExtenderConfig, LoopState, LoopVitals, StallReport
@@ -51,16 +52,6 @@ def ready(group: LoopGroup) -> tuple[int, dict[str, Any]]:
         return response.status, json.loads(response.read())
     finally:
         connection.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait, in real time, for something that threads do."""
-    pause = threading.Event()
-    for _ in range(12_000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not happen within 60 s")
 
 
 class Foreign:
@@ -117,7 +108,7 @@ def test_a_group_runs_each_loop_in_its_thread_until_it_is_shut_down(engine: Engi
     runner.start()
     engine.mailbox("a").send(1)
     engine.mailbox("b").send(2)
-    until(lambda: len(threads) == 2)
+    wait_until(lambda: len(threads) == 2)
     assert group.shutdown()
     runner.join(60)
     assert sorted(threads) == ["tenure-loop-a", "tenure-loop-b"]
@@ -129,7 +120,7 @@ def test_as_a_context_it_runs_meanwhile(engine: Engine) -> None:
     with LoopGroup([loop_on(engine, "a", lambda message, heartbeat: done.append(message.body))]) as group:
         assert group.running
         engine.mailbox("a").send(1)
-        until(lambda: done == [1])
+        wait_until(lambda: done == [1])
     assert not group.running
 
 
@@ -142,7 +133,7 @@ def test_the_settings_reach_the_loops(engine: Engine) -> None:
     loop = loop_on(engine, "a", work)
     with LoopGroup([loop], visibility_timeout=900, watchdog_threshold=600):
         engine.mailbox("a").send(1)
-        until(lambda: len(leases) == 1)
+        wait_until(lambda: len(leases) == 1)
     assert 890 < leases[0] <= 900
 
 
@@ -164,7 +155,7 @@ def test_shutdown_asks_all_loops_at_once_and_does_not_wait_for_one_before_the_ne
 def test_an_idle_long_poll_does_not_delay_the_shutdown(engine: Engine) -> None:
     group = LoopGroup([loop_on(engine, "a"), loop_on(engine, "b")], wait_time_seconds=300, watchdog_threshold=900)
     group.start()
-    until(lambda: group.readiness().ready)
+    wait_until(lambda: group.readiness().ready)
     begun = engine.clock.monotonic()
     assert group.shutdown()
     assert engine.clock.monotonic() - begun < 5
@@ -185,7 +176,7 @@ def test_work_in_hand_is_finished_and_settled_during_the_shutdown(engine: Engine
     assert begun.wait(60)
     stopper = threading.Thread(target=group.shutdown)
     stopper.start()
-    until(lambda: ready(group)[1]["reasons"] == {"a": "stopping"})
+    wait_until(lambda: ready(group)[1]["reasons"] == {"a": "stopping"})
     go_on.set()
     stopper.join(60)
     assert loop.endings["done"] == 1
@@ -203,7 +194,7 @@ def test_a_loop_that_does_not_stop_is_abandoned_by_name_and_holds_up_no_other(
     ended = loop_on(engine, "tame")
     group = LoopGroup([Foreign("stubborn", stubborn), ended], shutdown_timeout=0.2)
     group.start()
-    until(lambda: ended.running)
+    wait_until(lambda: ended.running)
     assert group.shutdown() is False
     assert group.abandoned == ("stubborn",)
     assert not ended.running
@@ -219,7 +210,7 @@ def test_a_shutdown_before_the_run_counts_once() -> None:
     group.run()
     assert loop.runs == 0
     group.start()
-    until(lambda: loop.runs == 1)
+    wait_until(lambda: loop.runs == 1)
     assert group.shutdown()
 
 
@@ -230,7 +221,7 @@ def test_a_group_can_be_run_again_also_when_it_was_shut_down_twice(engine: Engin
     for number in (1, 2, 3):
         group.start()
         engine.mailbox("a").send(number)
-        until(lambda number=number: done[-1:] == [number])
+        wait_until(lambda number=number: done[-1:] == [number])
         assert group.shutdown()
         assert group.shutdown()
     assert done == [1, 2, 3]
@@ -242,7 +233,7 @@ def test_a_shutdown_counts_as_well_between_the_call_of_a_later_run_and_its_start
     loop = Foreign("a", waits)
     group = LoopGroup([loop])
     group.start()
-    until(lambda: loop.runs == 1)
+    wait_until(lambda: loop.runs == 1)
     assert group.shutdown()
     launch = group.launch
 
@@ -265,7 +256,7 @@ def test_a_shutdown_after_a_run_that_could_not_start_does_not_end_the_next_one(e
         finally:
             group.shutdown()
     with group:
-        until(lambda: group.readiness().ready)
+        wait_until(lambda: group.readiness().ready)
 
 
 def test_a_group_that_restarts_its_loops_does_not_fail_for_one_that_was_about_to_be_restarted() -> None:
@@ -300,7 +291,7 @@ def test_a_stop_that_raises_does_not_keep_the_others_from_being_asked() -> None:
 
     group = LoopGroup([Rude("a", waits), Foreign("b", waits)])
     group.start()
-    until(lambda: all(loop.runs for loop in group.loops if isinstance(loop, Foreign)))
+    wait_until(lambda: all(loop.runs for loop in group.loops if isinstance(loop, Foreign)))
     assert group.shutdown()
 
 
@@ -331,7 +322,7 @@ def test_a_loop_that_dies_is_shown_on_readiness() -> None:
 
     group = LoopGroup([Foreign("slow", slow_to_end), Foreign("unlucky", dies)], health_port=0, health_host="127.0.0.1")
     group.start()
-    until(lambda: ready(group)[1]["reasons"].get("unlucky") == "dead: ValueError: out of luck")
+    wait_until(lambda: ready(group)[1]["reasons"].get("unlucky") == "dead: ValueError: out of luck")
     assert ready(group)[0] == 503
     go_on.set()
     group.wait()
@@ -359,12 +350,12 @@ def test_a_loop_that_dies_is_started_again_where_that_is_set_and_shown_meanwhile
     clock.advance(4.9)
     assert unlucky.runs == 1
     clock.advance(0.1)
-    until(lambda: unlucky.runs == 2)
+    wait_until(lambda: unlucky.runs == 2)
     clock.until_waiting(1)
     clock.advance(10)
-    until(lambda: unlucky.runs == 3)
-    until(lambda: group.readiness().ready)
-    until(lambda: other.runs == 1)
+    wait_until(lambda: unlucky.runs == 3)
+    wait_until(lambda: group.readiness().ready)
+    wait_until(lambda: other.runs == 1)
     assert group.shutdown()
 
 
@@ -401,7 +392,7 @@ def test_a_taken_port_is_a_clear_error_and_leaves_nothing_running(engine: Engine
         assert set(threading.enumerate()) <= before  # above all no watchdog that kills this process in 12 minutes
         assert not loop.running
     with group:  # free again: it starts
-        until(lambda: group.readiness().ready)
+        wait_until(lambda: group.readiness().ready)
 
 
 def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: Engine) -> None:
@@ -418,7 +409,7 @@ def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: 
     group = LoopGroup([loop], health_port=0, health_host="127.0.0.1", clock=clock, on_stall=stalls.append)
     with group:
         engine.mailbox("reviews").send(1)
-        until(inside.is_set)
+        wait_until(inside.is_set)
         assert ready(group)[0] == 200
         for _ in range(7):
             clock.until_waiting(1)
@@ -429,7 +420,7 @@ def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: 
         for _ in range(6):
             clock.until_waiting(1)
             clock.advance(60)
-        until(lambda: len(stalls) == 1)
+        wait_until(lambda: len(stalls) == 1)
         hung.set()
     assert [stall.name for stall in stalls[0].stalls] == ["reviews"]
     assert "hung.wait(60)" in stalls[0].stacks
@@ -440,11 +431,11 @@ def test_every_loop_of_a_group_is_watched() -> None:
     stalls: list[StallReport] = []
     loops = [Foreign("main", waits, clock), Foreign("eval", waits, clock)]
     with LoopGroup(loops, clock=clock, on_stall=stalls.append):
-        until(lambda: all(loop.runs for loop in loops))
+        wait_until(lambda: all(loop.runs for loop in loops))
         for _ in range(13):
             clock.until_waiting(1)
             clock.advance(60)
-        until(lambda: bool(stalls))
+        wait_until(lambda: bool(stalls))
     assert {stall.name for report in stalls for stall in report.stalls} == {"main", "eval"}
 
 
@@ -453,7 +444,7 @@ def test_a_loop_that_has_ended_is_not_watched_any_more(engine: Engine) -> None:
     stalls: list[StallReport] = []
     ends, stays = Foreign("ends", lambda loop: None, clock), Foreign("stays", waits, clock)
     with LoopGroup([ends, stays], clock=clock, on_stall=stalls.append):
-        until(lambda: bool(ends.runs and stays.runs))
+        wait_until(lambda: bool(ends.runs and stays.runs))
         for _ in range(14):
             clock.until_waiting(1)
             stays.heartbeat.beat()

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.patience import wait_until
 
 from tenure.agent import (
     AsyncToolExecutor,
@@ -155,7 +155,7 @@ def test_a_program_reads_neither_our_environment_nor_our_memory(tmp_path: Path, 
 def test_one_that_takes_too_long_is_ended_with_its_children(tmp_path: Path, noisy: bool) -> None:
     with pytest.raises(AgentError, match=r"was ended: it ran for more than 0.5 s"):
         CommandRunner(tmp_path).run(a_family(tmp_path, noisy=noisy), a_context(), timeout_s=0.5)
-    until(lambda: gone(tmp_path))
+    wait_until(lambda: gone(tmp_path))
 
 
 def test_a_quiet_one_is_ended_with_its_children_when_the_lease_is_lost(tmp_path: Path) -> None:
@@ -170,11 +170,11 @@ def test_a_quiet_one_is_ended_with_its_children_when_the_lease_is_lost(tmp_path:
 
     thread = threading.Thread(target=run)
     thread.start()
-    until((tmp_path / "up").exists)
+    wait_until((tmp_path / "up").exists)
     heartbeat.interrupt(LeaseLostError("m", "gone"))
     thread.join(60)
     assert errors
-    until(lambda: gone(tmp_path))
+    wait_until(lambda: gone(tmp_path))
 
 
 def test_cancelling_an_async_agent_ends_the_program_that_it_runs(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_cancelling_an_async_agent_ends_the_program_that_it_runs(tmp_path: Path)
             await work
 
     asyncio.run(main())
-    until(lambda: gone(tmp_path))
+    wait_until(lambda: gone(tmp_path))
 
 
 def test_without_a_container_engine_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,16 +240,8 @@ def test_a_command_in_a_container_beats_per_line_and_nothing_of_it_is_left_when_
     assert "tenure-" not in left()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(runner.run, ["sh", "-c", "touch begun; sleep 60 & sleep 60"], context)
-        until((tmp_path / "begun").exists)
+        wait_until((tmp_path / "begun").exists)
         heartbeat.interrupt(LeaseLostError("m", "gone"))
         with pytest.raises(LeaseLostError):
             running.result(60)
     assert "tenure-" not in left()
-
-
-def until(done: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    end = clock.monotonic() + 60
-    while not done():
-        assert clock.monotonic() < end, "it did not happen within 60 s"
-        clock.sleep(0.01)

@@ -13,8 +13,9 @@ from typing import Any
 
 import nats
 import pytest
-from tests.contract.case import Background, eventually
+from tests.contract.case import Background
 from tests.engines.nats.removing import remove_streams
+from tests.patience import wait_until
 from tools.servers.nats import Nats
 
 from tenure.engines import Engine, Fence, Outgoing
@@ -52,7 +53,7 @@ def test_constant_traffic_keeps_the_log_short(opened: Opened, nats_url: str, nam
     term = engine.election("e").campaign("me", 600)
     engine.store("s").put("key", b"value", fence=Fence(3, 1))
     churn(engine, 150)
-    eventually(lambda: state_of(nats_url, f"{namespace}_log").bytes < 60_000)
+    wait_until(lambda: state_of(nats_url, f"{namespace}_log").bytes < 60_000)
     other = opened("&compact=8192")
     assert state_of(nats_url, f"{namespace}_log").first_seq > 100
     assert other.mailbox("work").depth() == (1, 0, 1)
@@ -88,7 +89,7 @@ def test_overwritten_and_refused_values_leave_no_blobs(opened: Opened, nats_url:
         store.put("key", b"x" * 600_000, fence=Fence(number, 0))
     assert store.get("key") == b"x" * 600_000
     store.delete("key")
-    eventually(lambda: state_of(nats_url, f"{namespace}_blobs").messages == 0)
+    wait_until(lambda: state_of(nats_url, f"{namespace}_blobs").messages == 0)
 
 
 def test_values_whose_writer_died_before_it_named_them_are_collected(opened: Opened) -> None:
@@ -104,7 +105,7 @@ def test_values_whose_writer_died_before_it_named_them_are_collected(opened: Ope
     assert not {"store-1000-orphan", "log-0-old"} & left
     assert len([name for name in left if name.startswith("log-")]) == 1
     assert engine.store("s").get("key") == b"value"
-    eventually(lambda: len([n for n in engine.call("test", engine.blobs.names) if n.startswith("store-")]) == 2)
+    wait_until(lambda: len([n for n in engine.call("test", engine.blobs.names) if n.startswith("store-")]) == 2)
 
 
 def test_a_server_that_lost_its_data_is_refused_and_not_taken_for_an_empty_queue(
@@ -125,7 +126,7 @@ def test_a_server_that_lost_its_data_is_refused_and_not_taken_for_an_empty_queue
             return False
         return False
 
-    eventually(refused)
+    wait_until(refused)
 
 
 def test_a_claim_whose_asker_is_gone_is_given_back(opened: Opened) -> None:

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.contract.case import Background, eventually
+from tests.contract.case import Background
+from tests.patience import wait_until
 
 from tenure.engines import Outgoing, Settlement
 from tenure.engines.nats import NatsEngine
@@ -60,13 +61,13 @@ def test_orders_of_mailboxes_that_alternate_are_one_message_of_the_log_and_so_is
         polls[name] = Background(
             partial(consumer.exchange, max_messages=30, visibility_timeout=60, wait_time_seconds=30)
         )
-    eventually(lambda: len(engine.log.ledger.consumers.keep(0)) == 2)
+    wait_until(lambda: len(engine.log.ledger.consumers.keep(0)) == 2)
     asked = appended(monkeypatch)
     boxes = [engine.mailbox(name) for name in ("left", "right") * 20]
     engine.send_across([(box, [Outgoing(number, key=f"k{number}")]) for number, box in enumerate(boxes)])
     assert [one.body for one in polls["left"].result().messages] == list(range(0, 40, 2))
     assert [one.body for one in polls["right"].result().messages] == list(range(1, 40, 2))
-    eventually(lambda: len(asked) == 3)
+    wait_until(lambda: len(asked) == 3)
     assert sorted(asked) == ["confirm", "confirm", "send-across"]
 
 
@@ -83,10 +84,10 @@ def test_a_standing_claim_is_left_once_for_all_mailboxes_and_withdrawn_when_it_i
     consumer = engine.consumer()
     consumer.cover([[f"work/{number}" for number in range(100)]])
     poll = Background(lambda: consumer.exchange(wait_time_seconds=30).messages)
-    eventually(lambda: len(engine.log.ledger.consumers.keep(0)) == 1)
+    wait_until(lambda: len(engine.log.ledger.consumers.keep(0)) == 1)
     consumer.wake()
     assert poll.result() == []
-    eventually(lambda: engine.log.ledger.consumers.keep(0) == [])
+    wait_until(lambda: engine.log.ledger.consumers.keep(0) == [])
     engine.mailbox("work/7").send("x")
     assert engine.mailbox("work/7").depth() == (1, 0, 0)
 

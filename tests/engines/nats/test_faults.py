@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.case import Background, eventually
+from tests.contract.case import Background
 from tests.engines.load import Load
+from tests.patience import wait_until
 from tools.servers.nats import Nats, NatsCluster
 
 from tenure.engines import Outgoing
@@ -81,7 +82,7 @@ def test_a_lost_connection_is_never_an_empty_queue(nats_server: Nats, proxy: Fau
             return False
         return "y" in bodies
 
-    eventually(is_back)
+    wait_until(is_back)
 
 
 def test_a_network_that_swallows_everything_ends_in_an_error_within_the_patience_of_the_url(

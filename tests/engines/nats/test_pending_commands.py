@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.contract.case import Background, eventually
+from tests.contract.case import Background
+from tests.patience import wait_until
 
 from tenure.clock import SystemClock
 from tenure.engines.nats import NatsEngine
@@ -24,11 +25,11 @@ def stands(engine: NatsEngine, count: int = 1) -> bool:
 def test_what_is_handed_over_gets_its_whole_lease(opened: Opened) -> None:
     engine, other = opened(), opened()
     waiting = Background(lambda: engine.mailbox("work").receive(1, 600, 60))
-    eventually(lambda: stands(other))
+    wait_until(lambda: stands(other))
     other.mailbox("work").send("x")
     (message,) = waiting.result()
     assert message.lease_until <= BOOT.boottime() + 600
-    eventually(lambda: message.lease_until > BOOT.boottime() + 500)
+    wait_until(lambda: message.lease_until > BOOT.boottime() + 500)
     assert (message.delivery_count, message.forgiven) == (1, 0)
     message.acknowledge()
 
@@ -38,7 +39,7 @@ def test_one_that_was_cut_off_while_it_waited_delays_a_message_and_does_not_keep
 ) -> None:
     other = opened()
     Background(lambda: through.mailbox("work").receive(1, 600, 60))
-    eventually(lambda: stands(other))
+    wait_until(lambda: stands(other))
     proxy.refuse()
     other.mailbox("work").send("x")
     (message,) = other.mailbox("work").receive(1, 600, 60)
@@ -51,11 +52,11 @@ def test_who_closes_or_is_woken_is_handed_nothing(opened: Opened) -> None:
     polls = [Background(lambda e=e: e.mailbox("work").receive(1, 600, 60)) for e in (leaving,)]
     mailbox = woken.mailbox("work")
     polls.append(Background(lambda: mailbox.receive(1, 600, 60)))
-    eventually(lambda: stands(other, 2))
+    wait_until(lambda: stands(other, 2))
     leaving.close()
     mailbox.wake()
     assert [poll.result() for poll in polls] == [[], []]
-    eventually(lambda: stands(other, 0))
+    wait_until(lambda: stands(other, 0))
     other.mailbox("work").send("x")
     (message,) = other.mailbox("work").receive(1, 600, 60)
     assert (message.delivery_count, message.forgiven) == (1, 0)
@@ -66,11 +67,11 @@ def test_what_comes_while_the_handle_is_woken_goes_to_somebody_else(opened: Open
     for number in range(20):
         mailbox = engine.mailbox("work")
         waiting = Background(lambda mailbox=mailbox: mailbox.receive(1, 600, 60))
-        eventually(lambda: stands(other))
+        wait_until(lambda: stands(other))
         sending = Background(lambda number=number: other.mailbox("work").send(number))
         mailbox.wake()
         found = waiting.result() or other.mailbox("work").receive(1, 600, 60)
         sending.result()
         assert [message.body for message in found] == [number]
         found[0].acknowledge()
-        eventually(lambda: stands(other, 0))
+        wait_until(lambda: stands(other, 0))

@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from tests.engines.waiting import Poll, until
+from tests.engines.waiting import Poll
+from tests.patience import wait_until
 
 from tenure.engines.postgres import PostgresEngine
 from tenure.engines.postgres.schema import channel_prefix
@@ -41,7 +42,7 @@ def test_a_send_notifies_only_while_somebody_waits(opened: Opened, eavesdropper:
     mailbox.receive(1)[0].acknowledge()
     other = opened()
     poll = Poll(lambda: other.mailbox("work").receive(1, 60, 60))
-    until(lambda: other.wakeups.topic("m/work").listening)
+    wait_until(lambda: other.wakeups.topic("m/work").listening)
     assert eavesdropper("m/work", lambda: mailbox.send(2)) == 1
     assert [message.body for message in poll.result()] == [2]
 

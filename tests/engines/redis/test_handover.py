@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import redis
 from tests.engines.opening import opener
-from tests.engines.waiting import Poll, until
+from tests.engines.waiting import Poll
+from tests.patience import wait_until
 from tools.servers.redis import DURABLE
 
 from tenure.engines import Engine, Outgoing, server_wakeups
@@ -89,7 +90,7 @@ def listening(mailbox: Any) -> Any:
     topic = mailbox.polls.topic
     if not topic.listening:
         poll = Poll(lambda: mailbox.receive(1, 300, 600))
-        until(lambda: topic.listening and topic.rings > 0)
+        wait_until(lambda: topic.listening and topic.rings > 0)
         mailbox.wake()
         assert poll.result() == []
     return mailbox
@@ -98,10 +99,10 @@ def listening(mailbox: Any) -> Any:
 def waiting(keys: Keys, mailbox: Any, *, offers: int = 1, lease: float = 300, **options: Any) -> Poll:
     """A consumer that waits, and whose offer the server has."""
     listening(mailbox)
-    until(lambda: keys.offers(mailbox.name) == offers - 1)
+    wait_until(lambda: keys.offers(mailbox.name) == offers - 1)
     poll = Poll(lambda: mailbox.receive(1, lease, 60, **options))
-    until(lambda: keys.offers(mailbox.name) == offers)
-    until(lambda: mailbox.polls.topic.waiting > 0)
+    wait_until(lambda: keys.offers(mailbox.name) == offers)
+    wait_until(lambda: mailbox.polls.topic.waiting > 0)
     return poll
 
 
@@ -127,16 +128,16 @@ def test_a_message_is_handed_over_by_the_call_that_sends_it(
     (message,) = poll.result()
     # The send, and a word back where there is something to say. No claim.
     confirmed = 0 if provisional and lease < 10 else 1
-    until(lambda: keys.scripts_run() == before + 1 + confirmed)
+    wait_until(lambda: keys.scripts_run() == before + 1 + confirmed)
     assert message.body == {"n": 1}
     assert (message.delivery_count, message.forgiven, message.fence) == (1, 0, (0, 1))
-    until(lambda: message.lease_left(begun) > lease - 3)
+    wait_until(lambda: message.lease_left(begun) > lease - 3)
     assert message.lease_until - time.clock_gettime(time.CLOCK_BOOTTIME) <= lease
     assert sender.depth() == (0, 0, 1)
     message.extend_visibility(lease)
     message.acknowledge()
     assert sender.depth() == (0, 0, 0)
-    until(lambda: not list(keys.client.scan_iter(keys("[no]:*"))) or not confirmed)
+    wait_until(lambda: not list(keys.client.scan_iter(keys("[no]:*"))) or not confirmed)
     with pytest.raises(ReceiptHandleExpiredError):
         message.acknowledge()
 
@@ -169,7 +170,7 @@ def test_replies_and_failures_are_handed_over(opened: Opened, keys: Keys) -> Non
         before = keys.scripts_run()
         act()
         (answer,) = poll.result()
-        until(lambda before=before: keys.scripts_run() == before + 2)
+        wait_until(lambda before=before: keys.scripts_run() == before + 2)
         assert answer.body == "done" if answer.failure is None else answer.failure.reason == "no use"
         answer.acknowledge()
 
@@ -188,7 +189,7 @@ def test_a_batch_is_handed_to_as_many_as_wait_and_the_rest_is_queued(opened: Ope
 def test_who_asks_for_several_gets_all_that_there_are(opened: Opened, keys: Keys) -> None:
     engine = opened()
     poll = Poll(lambda: engine.mailbox("work").receive(10, 60, 60))
-    until(lambda: engine.wakeups.topic("m:work").listening)
+    wait_until(lambda: engine.wakeups.topic("m:work").listening)
     time.sleep(0.1)
     assert keys.offers() == 0
     opened().mailbox("work").send_many([Outgoing(n) for n in range(3)])
@@ -237,11 +238,11 @@ def test_the_freshest_offer_goes_first_and_those_of_processes_that_ended_are_pas
     stand_in.offer("ended", seconds=40, address="ended.1")
     stand_in.offer("closed", seconds=50, counter="closed")
     mailbox.send(1)
-    until(lambda: stand_in.heard() == ["b"])
+    wait_until(lambda: stand_in.heard() == ["b"])
     assert keys.client.get(keys("w:stand-in")) == b"8"  # a write of theirs, which they can miss
     assert keys.offers() == 2
     mailbox.send(2)
-    until(lambda: stand_in.heard() == ["a"])
+    wait_until(lambda: stand_in.heard() == ["a"])
     mailbox.send(3)
     assert stand_in.heard() == []
     assert mailbox.depth() == (1, 0, 2)
@@ -259,7 +260,7 @@ def test_what_is_due_or_delayed_or_large_is_queued(opened: Opened, stand_in: Sta
     assert mailbox.depth() == (0, 1, 0)
     mailbox.send("now")  # before what is not due yet
     assert mailbox.depth() == (0, 1, 1)
-    until(lambda: stand_in.heard() == ["a"])
+    wait_until(lambda: stand_in.heard() == ["a"])
     mailbox.purge()
     mailbox.send("x")
     mailbox.receive(1, 0.05)
@@ -279,7 +280,7 @@ def test_offers_leave_nothing_behind(opened: Opened, keys: Keys, stand_in: Stand
     engine.mailbox("work").send("x")
     poll.result()[0].acknowledge()
     assert keys.offers() == 0
-    until(lambda: not keys.client.keys(keys("n:*").replace("{", "\\{")))
+    wait_until(lambda: not keys.client.keys(keys("n:*").replace("{", "\\{")))
     assert engine.offers.is_empty
 
 
@@ -329,7 +330,7 @@ def test_a_process_that_was_stopped_while_it_waited_does_not_take_it_when_it_goe
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            until(lambda: keys.offers() == 1)
+            wait_until(lambda: keys.offers() == 1)
             process.send_signal(signal.SIGSTOP)
             mailbox = opened().mailbox("work")
             mailbox.send("x")
@@ -347,9 +348,9 @@ def test_a_process_that_was_stopped_while_it_waited_does_not_take_it_when_it_goe
 
 def test_a_process_that_was_killed_gets_nothing(opened: Opened, keys: Keys, url: str, namespace: str) -> None:
     with subprocess.Popen([sys.executable, "-c", STOPPED, f"{url}?namespace={namespace}", "counted"]) as process:
-        until(lambda: keys.offers() == 1)
+        wait_until(lambda: keys.offers() == 1)
         process.kill()
-    until(lambda: keys.client.execute_command("PUBSUB", "CHANNELS", keys("hand:*")) == [])
+    wait_until(lambda: keys.client.execute_command("PUBSUB", "CHANNELS", keys("hand:*")) == [])
     mailbox = opened().mailbox("work")
     mailbox.send("x")
     assert mailbox.depth() == (1, 0, 0)
@@ -372,7 +373,7 @@ def test_a_poll_that_ends_while_something_is_on_its_way_gives_it_back_at_once(
     mailbox = engine.mailbox("work")
     poll = waiting(keys, mailbox)
     other.send("x")
-    until(lambda: len(missed) == 1)
+    wait_until(lambda: len(missed) == 1)
     assert other.depth() == (0, 0, 1)
     ENDS[end](engine, mailbox)
     # Who is woken looks once more, and finds it.
@@ -390,7 +391,7 @@ def test_an_interrupted_receive_gives_back_what_is_on_its_way(
 
     def interrupted(*_: Any) -> None:
         other.send("x")
-        until(lambda: len(missed) == 1)
+        wait_until(lambda: len(missed) == 1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mailbox.polls, "_wait", interrupted)
@@ -405,7 +406,7 @@ def test_a_poll_that_ends_by_its_time_withdraws_its_offer(opened: Opened, keys: 
     mailbox = engine.mailbox("work")
     listening(mailbox)
     assert mailbox.receive(1, 300, 0.5) == []
-    until(lambda: keys.offers() == 0)
+    wait_until(lambda: keys.offers() == 0)
     mailbox.send("x")
     assert mailbox.depth() == (1, 0, 0)
 
@@ -431,7 +432,7 @@ def test_a_hand_over_whose_news_were_lost_with_the_listener_is_found_by_the_next
     missed = deaf(engine, monkeypatch)
     poll = waiting(keys, engine.mailbox("work"))
     other.send("x")
-    until(lambda: len(missed) == 1)
+    wait_until(lambda: len(missed) == 1)
     keys.client.client_kill_filter(_type="pubsub")
     (message,) = poll.result()
     assert (message.body, message.delivery_count) == ("x", 1)
@@ -446,7 +447,7 @@ def test_a_hand_over_to_an_offer_that_nobody_remembers_goes_back_at_once(
     """As after a claim that left an offer, and whose answer was lost."""
     engine, other = opened(), opened().mailbox("work")
     listening(engine.mailbox("work"))
-    until(lambda: keys.offers() == 0)
+    wait_until(lambda: keys.offers() == 0)
     stand_in.offer("forgotten", address=engine.offers.address)
     other.send("x")
     (message,) = other.receive(1, 60, 60)
@@ -457,8 +458,8 @@ def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_wait_goes_on(opene
     engine, other = opened(), opened().mailbox("work")
     poll = waiting(keys, engine.mailbox("work", int))
     other.send("no number")
-    until(lambda: other.dead_letters.count() == 1)
-    until(lambda: keys.offers() == 1)
+    wait_until(lambda: other.dead_letters.count() == 1)
+    wait_until(lambda: keys.offers() == 1)
     other.send(5)
     assert [message.body for message in poll.result()] == [5]
 
@@ -477,9 +478,9 @@ def test_a_lease_is_a_short_one_until_the_server_has_answered(
         other.send("x")
         (message,) = poll.result()
         begun = engine.clock.boottime()
-        until(lambda: proxy.fired == 1)
+        wait_until(lambda: proxy.fired == 1)
         assert message.lease_left(begun) < 0.6 or message.lease_left(begun) > 200  # told once more, and answered
-        until(lambda: message.lease_left(begun) > 200)
+        wait_until(lambda: message.lease_left(begun) > 200)
         time.sleep(short + 0.2)
         assert other.receive(1, 60) == []
         message.acknowledge()
@@ -491,9 +492,9 @@ def test_the_attribute_asks_nobody_and_the_question_takes_in_the_answer(opened: 
     before, begun = keys.scripts_run(), time.clock_gettime(time.CLOCK_BOOTTIME)
     sender.send("x")
     (message,) = poll.result()
-    until(lambda: keys.scripts_run() == before + 2)  # the send, and the confirmation, which is answered by now
+    wait_until(lambda: keys.scripts_run() == before + 2)  # the send, and the confirmation, which is answered by now
     assert message.lease_until < begun + 100
-    until(lambda: message.lease_left(begun) > 200)
+    wait_until(lambda: message.lease_left(begun) > 200)
     assert message.lease_until > begun + 200
 
 
@@ -507,9 +508,9 @@ def test_a_confirmation_that_never_arrived_is_told_again(
         proxy.cut_request(script("confirm").sha)
         other.send("x")
         (message,) = poll.result()
-        until(lambda: proxy.fired == 1)
+        wait_until(lambda: proxy.fired == 1)
         begun = engine.clock.boottime()
-        until(lambda: message.lease_left(begun) > 200 or engine.clock.boottime() > begun + 30)
+        wait_until(lambda: message.lease_left(begun) > 200 or engine.clock.boottime() > begun + 30)
         assert message.lease_left(begun) > 200
         message.acknowledge()
 
@@ -521,7 +522,7 @@ def test_scripts_that_the_server_forgot_are_sent_with_the_answer(short: float, o
     sender.send("x")
     (message,) = poll.result()
     begun = time.clock_gettime(time.CLOCK_BOOTTIME)
-    until(lambda: message.lease_left(begun) > 200)
+    wait_until(lambda: message.lease_left(begun) > 200)
 
 
 def test_calls_with_a_receipt_need_not_wait_for_the_answer(opened: Opened, keys: Keys) -> None:
@@ -559,7 +560,7 @@ def test_with_replicas_to_wait_for_nothing_is_handed_over(own_server: Callable[[
     with Engine.open(f"{primary.url}?wait=1&namespace={namespace}") as engine:
         assert isinstance(engine, RedisEngine)
         poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
-        until(lambda: engine.wakeups.topic("m:work").listening)
+        wait_until(lambda: engine.wakeups.topic("m:work").listening)
         time.sleep(0.1)
         assert keys.offers() == 0
         engine.mailbox("work").send("x")
@@ -571,12 +572,12 @@ def test_with_replicas_to_wait_for_nothing_is_handed_over(own_server: Callable[[
 def test_in_a_cluster_nothing_is_handed_over_and_all_works(own_server: Callable[[Any], Any]) -> None:
     server = own_server(Valkey({**DURABLE, "cluster-enabled": "yes"}))
     server.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-    until(lambda: "cluster_state:ok" in server.command("CLUSTER", "INFO"))
+    wait_until(lambda: "cluster_state:ok" in server.command("CLUSTER", "INFO"))
     with Engine.open(server.url) as engine:
         assert isinstance(engine, RedisEngine)
         assert not engine.hands_over
         poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
-        until(lambda: engine.wakeups.topic("m:work").listening)
+        wait_until(lambda: engine.wakeups.topic("m:work").listening)
         engine.mailbox("work").send("x")
         poll.result()[0].acknowledge()
 

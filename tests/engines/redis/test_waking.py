@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engines.waiting import Poll, until
+from tests.engines.waiting import Poll
+from tests.patience import wait_until
 
 from tenure.engines import server_wakeups
 from tenure.engines.redis import RedisEngine
@@ -30,7 +31,7 @@ def test_news_that_came_while_an_answer_was_awaited_are_heard(opened: Opened, va
         listener.ignore(["m:work"])
         engine.mailbox("work").send(2)
         engine.mailbox("third").send(3)
-        until(lambda: listener.heard() == ["m:third"])
+        wait_until(lambda: listener.heard() == ["m:third"])
 
 
 @pytest.mark.slow
@@ -48,12 +49,12 @@ def test_a_listener_that_the_network_forgot_is_found_out_and_replaced(
 
     poll = Poll(receive)
     topic = engine.wakeups.topic("m:work")
-    until(lambda: topic.listening)
+    wait_until(lambda: topic.listening)
     time.sleep(0.35)  # pings go through
     assert topic.listening
     proxy.partition()
-    until(lambda: not topic.listening)
+    wait_until(lambda: not topic.listening)
     proxy.drop()
-    until(lambda: topic.listening)
+    wait_until(lambda: topic.listening)
     opened().mailbox("work").send("x")
     assert poll.result() != []

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.waiting import Poll, until
+from tests.engines.waiting import Poll
+from tests.patience import wait_until
 from tools.servers.tls import Authority, Certificate
 
 from tenure.engines import Engine, Level
@@ -112,7 +113,7 @@ def test_a_server_that_our_authority_signed_is_used_and_so_is_the_connection_tha
         poll = Poll(lambda: mailbox.receive(1, 60, 60))
         topic = getattr(getattr(mailbox, "polls", None), "topic", None)
         if topic is not None:  # NATS has one connection for everything
-            until(lambda: topic.listening)
+            wait_until(lambda: topic.listening)
         other.mailbox("work").send("y" * 100_000)
         (message,) = poll.result()
         message.acknowledge()

@@ -10,7 +10,8 @@ from os import _exit
 from typing import Any
 
 import pytest
-from tests.engines.waiting import Poll, until
+from tests.engines.waiting import Poll
+from tests.patience import wait_until
 
 from tenure.engines import Outgoing, server_wakeups
 
@@ -31,9 +32,9 @@ def test_a_topic_that_nobody_waits_on_any_more_is_not_listened_to(
     mailbox = engine.mailbox("work")
     assert mailbox.receive(1, 60, 0.05) == []
     topic = mailbox.polls.topic
-    until(lambda: not topic.listening)
+    wait_until(lambda: not topic.listening)
     poll = Poll(lambda: mailbox.receive(1, 60, 60))
-    until(lambda: topic.listening)
+    wait_until(lambda: topic.listening)
     mailbox.send(2)
     assert [message.body for message in poll.result()] == [2]
 
@@ -56,7 +57,7 @@ def test_everything_that_makes_a_message_visible_earlier_wakes(opened: Opened) -
 
     def wakes(act: Callable[[], object]) -> None:
         poll = Poll(lambda: waiting.receive(1, 60, 60))
-        until(lambda: waiting.polls.topic.listening and waiting.polls.topic.waiting == 1)
+        wait_until(lambda: waiting.polls.topic.listening and waiting.polls.topic.waiting == 1)
         time.sleep(0.1)  # it looks once more after it began to listen
         act()
         (message,) = poll.result()
@@ -79,16 +80,16 @@ def test_closing_the_engine_ends_the_listener(opened: Opened) -> None:
     engine = opened()
     mailbox = engine.mailbox("work")
     poll = Poll(lambda: mailbox.receive(1, 60, 60))
-    until(lambda: mailbox.polls.topic.listening)
+    wait_until(lambda: mailbox.polls.topic.listening)
     engine.close()
     assert poll.result() == []
-    until(lambda: not [t for t in threading.enumerate() if t.name.endswith("-listener")])
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.endswith("-listener")])
 
 
 def test_a_follower_of_a_journal_is_told_of_an_append(opened: Opened) -> None:
     journal, other = opened().journal("log"), opened().journal("log")
     poll = Poll(lambda: other.follow(0, 60))
-    until(lambda: other.polls.topic.listening)
+    wait_until(lambda: other.polls.topic.listening)
     time.sleep(0.1)
     journal.append([b"a"], epoch=1, expect=0, append_id="1")
     assert [entry.seq for entry in poll.result()] == [1]
@@ -98,7 +99,7 @@ def test_a_forked_child_is_told_too(opened: Opened) -> None:
     """Its parent's listener does not run in it, and what the parent waited for says nothing of the child's waiters."""
     mailbox = opened().mailbox("work")
     parent = Poll(lambda: mailbox.receive(1, 60, 60))
-    until(lambda: mailbox.polls.topic.listening)
+    wait_until(lambda: mailbox.polls.topic.listening)
     mailbox.wake()
     assert parent.result() == []
     child = os.fork()
@@ -106,7 +107,7 @@ def test_a_forked_child_is_told_too(opened: Opened) -> None:
         code = 1
         try:
             poll = Poll(lambda: mailbox.receive(1, 60, 60))
-            until(lambda: mailbox.polls.topic.waiting == 1 and mailbox.polls.topic.listening)
+            wait_until(lambda: mailbox.polls.topic.waiting == 1 and mailbox.polls.topic.listening)
             time.sleep(0.1)
             mailbox.send("x")
             code = 0 if [message.body for message in poll.result()] == ["x"] else 2

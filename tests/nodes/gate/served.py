@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from tests.client.one_datacenter import datacenter
 from tests.nodes.served import Answer, Served
+from tests.patience import wait_until
 
 from tenure.logs import log_to
 from tenure.nodes.gate.probes import ProbeSettings
@@ -164,8 +164,5 @@ class World:
         finally:
             connection.close()
 
-    def until(self, true: Callable[[], object], seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < end, [gate.said[-20:] for gate in self.gates]
-            time.sleep(0.02)
+    def until(self, true: Callable[[], object]) -> None:
+        wait_until(true, lambda: str([gate.said[-20:] for gate in self.gates]))

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.nodes.served import Served, until
+from tests.nodes.served import Served
+from tests.patience import wait_until
 
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.jobs import Cancel, ListJobs, Problem, ProblemKind
@@ -34,7 +35,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Ser
     shared = {"engine_url": f"sqlite:///{folder}/t.db", "tokens_file": str(tokens), "token": "node"}
     with Served(**shared) as leader, Served(leads=False, name="m-2", **shared) as standby:
         leader.ask("/v1/submit", {"submission": JOB}, token="ann")
-        until(lambda: standby.ask("/v1/jobs", token="ann").body.get("known") == 1)
+        wait_until(lambda: standby.ask("/v1/jobs", token="ann").body.get("known") == 1)
         yield leader, standby
 
 

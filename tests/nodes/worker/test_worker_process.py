@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.nodes.cast import Cast
+from tests.patience import wait_until
 
 from tenure.clock import SystemClock
 from tenure.control.messages.jobs import MANAGER_ELECTION, candidate_at
@@ -67,14 +68,6 @@ class Leader:
         self._thread.join(60)
 
 
-def until(true: Callable[[], object]) -> None:
-    clock = SystemClock()
-    end = clock.monotonic() + 60
-    while not true():
-        assert clock.monotonic() < end
-        clock.sleep(0.01)
-
-
 @contextmanager
 def working_thread(url: str, slots: Cast, said: list[str]) -> Iterator[WorkerThread]:
     thread = WorkerThread(WorkerSettings("w-1", url), slots, clock=SystemClock(), log=log_to(said.append))
@@ -91,12 +84,12 @@ def test_a_node_that_failed_is_started_again_and_its_reports_count_on(tmp_path: 
     with closing(Leader()) as leader, Engine.open(url, clock=SystemClock()) as engine:
         engine.election(MANAGER_ELECTION).campaign(candidate_at("m-1", leader.address), 3_600)
         with working_thread(url, slots, said):
-            until(lambda: len(leader.heard) > 2)
+            wait_until(lambda: len(leader.heard) > 2)
             slots.breaks = True
             slots.begin()  # it looks at its slots at once
-            until(lambda: any("FAILED on loop" in line and "the board is gone" in line for line in said))
+            wait_until(lambda: any("FAILED on loop" in line and "the board is gone" in line for line in said))
             before = max(report.number for report in leader.heard)
-            until(lambda: any(report.number > before + 1 for report in leader.heard))
+            wait_until(lambda: any(report.number > before + 1 for report in leader.heard))
         numbers = [report.number for report in leader.heard if not report.leaving]
         assert len(set(numbers)) == len(numbers)
 
@@ -106,6 +99,6 @@ def test_an_engine_that_refuses_now_may_serve_later(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE of_another_program (x)")
     with working_thread(f"sqlite:///{path}", Cast(), said) as thread:
-        until(lambda: any("database of another program" in line for line in said))
+        wait_until(lambda: any("database of another program" in line for line in said))
         path.unlink()
-        until(lambda: thread.node is not None)
+        wait_until(lambda: thread.node is not None)

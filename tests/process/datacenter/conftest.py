@@ -3,16 +3,16 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
+from tests.process.stopping import stop_between_transactions
 
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.client.client import Client
@@ -24,8 +24,6 @@ from tools.servers import Nats, Postgres, Valkey
 APP = Path(__file__).parent / "app.py"
 TERM_S = 2.0
 MISSES_ENGINE = ("could not be renewed yet", "was not answered in time", "the engine is out of reach")
-PATIENCE_S = 180.0
-"""What happens in a moment on a quiet machine may take this long on a busy one. Bars on time are in bench/."""
 
 ENGINES: dict[str, Callable[[], Any] | None] = {
     "sqlite": None,
@@ -119,10 +117,8 @@ class Datacenter:
                     return name
         return ""
 
-    def until_led(self, seconds: float = PATIENCE_S) -> str:
-        found: list[str] = []
-        wait_until(lambda: bool(name := self.leader()) and not found.append(name), seconds, self.said)
-        return found[0]
+    def until_led(self) -> str:
+        return wait_until(self.leader, self.said)
 
     def change_leaders(self) -> Client:
         """Kills the leader. Another one follows, and a new standby comes. Returns a client that knows both."""
@@ -132,19 +128,7 @@ class Datacenter:
         return self.new_client()
 
     def stop_between_transactions(self, node: Node) -> None:
-        """SIGSTOP, but not while it holds SQLite's write lock: nobody else could write then (docs/decisions/0090)."""
-        for _ in range(100):
-            node.signal(signal.SIGSTOP)
-            wait_until(lambda: (stat := read_stat(node.process.pid)) is not None and stat.state == "T")
-            with closing(sqlite3.connect(self.folder / "t.db", timeout=0.2, isolation_level=None)) as probe:
-                try:
-                    probe.execute("BEGIN IMMEDIATE")
-                    probe.execute("ROLLBACK")
-                    return
-                except sqlite3.OperationalError:
-                    node.signal(signal.SIGCONT)
-            time.sleep(0.02)
-        pytest.fail("it always holds the lock")
+        stop_between_transactions(node.process, self.folder / "t.db")
 
     def said(self) -> str:
         return "\n".join(node.said() for node in [*self.managers.values(), *self.workers])
@@ -211,18 +195,6 @@ def closed(datacenter: Datacenter) -> Iterator[None]:
             board.close()
             if mine:
                 path.unlink(missing_ok=True)  # of a worker that was killed with -9: the next worker would clear it
-
-
-def wait_until(
-    true: Callable[[], bool], seconds: float = PATIENCE_S, why: Callable[[], str] | str = "it did not happen"
-) -> float:
-    """How long it took. Nobody is given less than `PATIENCE_S`: a busy machine is no failure."""
-    begun = time.monotonic()
-    while not true():
-        if time.monotonic() - begun > max(seconds, PATIENCE_S):
-            pytest.fail(why if isinstance(why, str) else why())
-        time.sleep(0.02)
-    return time.monotonic() - begun
 
 
 @pytest.fixture(autouse=True)

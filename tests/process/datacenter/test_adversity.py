@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 from tests.soak import sized
 
 from tenure.engines import Engine
@@ -32,7 +33,7 @@ def test_a_leader_whose_clock_is_an_hour_off_keeps_every_deadline(
     ).close()  # the engine's time begins with whoever makes the file: somebody whose clock is right
     node = Node(tmp_path, "wrong", datacenter.url, "wrong", str(seconds), program=(str(OFFSET),))
     wrong = datacenter.joined("wrong", node)
-    datacenter.until_led(60)
+    datacenter.until_led()
     datacenter.manager("right")
     datacenter.worker("--slots", "2", "--lease", "5")
     client, log = datacenter.client, tmp_path / "log"
@@ -43,7 +44,7 @@ def test_a_leader_whose_clock_is_an_hour_off_keeps_every_deadline(
     assert view.deadline == view.submitted_at + 6
     assert abs(view.submitted_at - time.time()) < 600, "times are the engine's, not those of the leader's clock"
     wrong.kill()  # the next leader's clock is right, and the deadline stays where it was
-    datacenter.until_led(60)
+    datacenter.until_led()
     ended = client.wait("too-long", 180)
     assert (ended.state, ended.deadline) == (JobState.TIMED_OUT, view.deadline), client.why("too-long").text
     assert ended.ended_at >= ended.deadline
@@ -52,12 +53,12 @@ def test_a_leader_whose_clock_is_an_hour_off_keeps_every_deadline(
 @pytest.mark.slow
 def test_workers_go_on_without_any_manager_and_nothing_is_lost(datacenter: Datacenter, tmp_path: Path) -> None:
     datacenter.manager("m-1")
-    datacenter.until_led(60)
+    datacenter.until_led()
     worker = datacenter.worker("--slots", "2", "--lease", "30")
     client, log = datacenter.client, tmp_path / "log"
     for n in range(60):
         client.submit("step", {"n": n, "log": str(log), "seconds": 0.2}, job_id=f"j-{n}")
-    wait_until(lambda: len(ran(log)) > 5, 60, datacenter.said)
+    wait_until(lambda: len(ran(log)) > 5, datacenter.said)
     datacenter.managers["m-1"].kill()
     before = len(ran(log))
     time.sleep(AWAY_S)
@@ -94,7 +95,7 @@ def test_a_full_disk_holds_everything_up_and_loses_nothing(
 ) -> None:
     datacenter.url = f"sqlite:///{small_disk}/t.db"
     datacenter.manager("m-1")
-    datacenter.until_led(60)
+    datacenter.until_led()
     datacenter.manager("m-2")
     datacenter.worker("--slots", "2", "--lease", "5")
     client, log = datacenter.client, tmp_path / "log"
@@ -108,7 +109,7 @@ def test_a_full_disk_holds_everything_up_and_loses_nothing(
         except OSError:
             pass
     # Nobody can renew the term, and nobody can be elected.
-    wait_until(lambda: datacenter.misses_its_engine() > 2, 60, datacenter.said)
+    wait_until(lambda: datacenter.misses_its_engine() > 2, datacenter.said)
     ballast.unlink()
     for n in range(20):
         view = client.wait(f"j-{n}", 180)

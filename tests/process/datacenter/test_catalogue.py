@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 
 from tenure.client.client import Client
 from tenure.client.job import Job

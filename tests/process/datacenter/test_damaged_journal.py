@@ -9,7 +9,8 @@ import subprocess
 import sys
 from contextlib import closing
 
-from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter
 
 LAST = "seq = (SELECT max(seq) FROM journal_entry)"
 
@@ -39,7 +40,7 @@ def test_a_manager_with_a_damaged_journal_waits_for_the_repair_and_leads(datacen
     node = datacenter.manager("m-2")
     address = datacenter.addresses["m-2"]
     # The port opens before the journal is read, and says so until then.
-    wait_until(lambda: "damaged" in ready(address)[1].get("journal", ""), PATIENCE_S, node.said)
+    wait_until(lambda: "damaged" in ready(address)[1].get("journal", ""), node.said)
     status, reasons = ready(address)
     assert status == 503
     assert f"entry {seq} of journal 'jobs' is damaged" in reasons["journal"]
@@ -47,7 +48,7 @@ def test_a_manager_with_a_damaged_journal_waits_for_the_repair_and_leads(datacen
     checked = tenure(datacenter, "check")
     assert (checked.returncode, f"entry {seq}" in checked.stdout) == (1, True)
     # The killed leader's term may not be over yet: until then a repair beside a leader is refused, rightly.
-    wait_until(lambda: tenure(datacenter, "repair", "--write").returncode == 0, PATIENCE_S, node.said)
+    wait_until(lambda: tenure(datacenter, "repair", "--write").returncode == 0, node.said)
     datacenter.until_led()
     datacenter.addresses.pop("m-1")
     with datacenter.new_client() as client:

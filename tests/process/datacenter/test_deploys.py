@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 
 from tenure.client.client import Client
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
@@ -33,7 +34,7 @@ def test_two_versions_are_served_side_by_side(datacenter: Datacenter, tmp_path: 
         arguments = ("worker", str(module), "--engine", datacenter.url, "--managed", "--slots", "1", "--name", version)
         datacenter.workers.append(Node(tmp_path, f"worker-{version}", *arguments))
     client = datacenter.client
-    wait_until(lambda: both_serve(client), 60, datacenter.said)
+    wait_until(lambda: both_serve(client), datacenter.said)
     for number in range(6):
         version = str(1 + number % 2)
         spec = WorkflowSpec(name="greet", arguments={"name": "Ada"}, version=version)

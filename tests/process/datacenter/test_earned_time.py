@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.soak import sized
 
 from tenure.jobs import JobState
@@ -24,7 +25,7 @@ def test_work_that_is_killed_more_often_than_max_attempts_completes_when_it_save
     client.submit("save_and_wait", {"rounds": ROUNDS, "log": str(log)}, job_id="killed")
     for number in range(1, ROUNDS + 1):
         worker = datacenter.worker("--slots", "1", "--lease", "2")
-        wait_until(lambda: log.exists() and f"saved {number}\n" in log.read_text(), 60, datacenter.said)  # noqa: B023
+        wait_until(lambda: log.exists() and f"saved {number}\n" in log.read_text(), datacenter.said)  # noqa: B023
         worker.kill()
     datacenter.worker("--slots", "1", "--lease", "2")
     view = client.wait("killed", 180)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.soak import sized
 
 from tenure.errors import JobNotEndedError, NodeUnavailableError
@@ -84,7 +85,7 @@ def test_hundreds_of_workflows_survive_the_death_of_everything_once(
     server = on(kind)
     log = tmp_path / "log"
     datacenter.manager("m-1")
-    first = datacenter.until_led(60)
+    first = datacenter.until_led()
     datacenter.manager("m-2")
     doomed = datacenter.worker("--slots", "2", "--lease", "5")
     client = datacenter.client
@@ -93,25 +94,25 @@ def test_hundreds_of_workflows_survive_the_death_of_everything_once(
         client.submit_job(job(number, log))
     deadlines = {f"job-{number}": client.job(f"job-{number}").deadline for number in range(JOBS)}
 
-    wait_until(lambda: ran(log) > 0.1 * ALL, 120, datacenter.autopsy)
+    wait_until(lambda: ran(log) > 0.1 * ALL, datacenter.autopsy)
     datacenter.managers[first].kill()
-    wait_until(lambda: ran(log) > 0.3 * ALL, 120, datacenter.autopsy)
+    wait_until(lambda: ran(log) > 0.3 * ALL, datacenter.autopsy)
     missed = datacenter.misses_its_engine()
     server.kill()
     # Nobody has an engine: nothing may be lost, and nobody may give up.
-    wait_until(lambda: datacenter.misses_its_engine() > missed, 60, datacenter.autopsy)
+    wait_until(lambda: datacenter.misses_its_engine() > missed, datacenter.autopsy)
     server.restart()
     frozen = datacenter.worker("--slots", "2", "--lease", "5")
-    wait_until(lambda: ran(log) > 0.5 * ALL, 120, datacenter.autopsy)
+    wait_until(lambda: ran(log) > 0.5 * ALL, datacenter.autopsy)
     doomed.kill()
-    wait_until(lambda: ran(log) > 0.7 * ALL, 120, datacenter.autopsy)
-    second = datacenter.until_led(60)
+    wait_until(lambda: ran(log) > 0.7 * ALL, datacenter.autopsy)
+    second = datacenter.until_led()
     third = datacenter.manager("m-3")
     datacenter.worker("--slots", "2", "--lease", "5")
     stopped = (datacenter.managers[second], frozen)
     for node in stopped:  # the leader and a worker at once
         node.signal(signal.SIGSTOP)
-    wait_until(lambda: "leads with epoch" in third.said(), 60, datacenter.autopsy)  # when they go on, another leads
+    wait_until(lambda: "leads with epoch" in third.said(), datacenter.autopsy)  # when they go on, another leads
     for node in stopped:
         node.signal(signal.SIGCONT)
 

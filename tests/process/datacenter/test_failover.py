@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.soak import sized
 
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec

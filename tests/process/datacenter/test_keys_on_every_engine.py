@@ -9,8 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 from tests.process.datacenter import catalogue_steps as steps
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 from tests.soak import sized
 
 from tenure.client.client import Client

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.nodes.certificates import Authority
-from tests.process.datacenter.conftest import Datacenter, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.process.flood import CHUNK, Flood, Unfinished
 
 from tenure.gossip import GossipNode, GossipSettings
@@ -26,8 +27,6 @@ from tenure.gossip.wire import encode_compressed, encode_push_pull
 
 BAR_MB = 150
 ASKS = 5
-PATIENCE_S = 180.0
-"""For one honest answer on a loaded machine. A request that is held up by the flood would wait for the deadline of a body."""
 
 HEAD = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
 SUBMIT = (

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 
 APP = Path(__file__).parent / "outage_app.py"
 AGENTS = 12
@@ -61,14 +62,14 @@ def test_twelve_agents_outlast_an_outage_of_their_provider_and_none_is_charged(d
         wait_until(lambda: all(job.state == "running" for job in jobs), why=datacenter.said)
         fake.up = False
         wait_until(lambda: any("is down" in job.why() for job in jobs), why=datacenter.said)
-        # The canaries are refused and change nothing: longer than an agent's own patience of about three seconds.
+        # The canaries are refused and change nothing.
         wait_until(lambda: any("probing" in one.text for one in troubles(datacenter)), why=datacenter.said)
         assert all(job.state == "running" for job in jobs)
         fake.up = True
         results = [job.wait(180) for job in jobs]
         assert len(results) == AGENTS
         assert [job.attempts for job in jobs] == [1] * AGENTS
-        assert fake.refused >= AGENTS, "everybody was refused at least once"
+        assert fake.refused  # at least by those who were asked before the others were told to wait
         told = "\n".join(job.why() for job in jobs)
         assert "No clock of this job runs, and nothing is charged" in told
 

@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.process.stillness import Stillness
 
 from tenure.jobs import JobState
 
-LONG_LEASE = ("--slots", "2", "--lease", "600")
-"""Without reports a cancel would be noticed when the lease is extended, after a minute."""
+LONG_LEASE = ("--slots", "2", "--lease", "6000")
+"""Without reports a cancel would be noticed when the lease is extended, after ten minutes: long after every test has given up."""
 
 
 def began(log: Path) -> bool:
@@ -37,11 +38,9 @@ def test_progress_is_live_and_a_cancel_stops_running_work_at_once(datacenter: Da
     assert 0 < client.jobs().jobs[0].progress < 1
 
     client.cancel("long", "enough")
-    took = wait_until(lambda: "stopped 1" in log.read_text(), why=worker.said)
-    assert took < 45, (
-        f"the work was stopped after {took:.2f} s, when its lease was extended"
-    )  # `bench_answering`: < 1 s
-    assert "enough" in worker.said()
+    # How soon, `bench_answering` measures: < 1 s.
+    wait_until(lambda: "stopped 1" in log.read_text(), worker.said)
+    wait_until(lambda: "enough" in worker.said(), worker.said)
     assert client.job("long").state is JobState.CANCELLED
 
 
@@ -52,7 +51,7 @@ def test_a_job_whose_work_is_silent_for_longer_than_it_may_is_ended_as_stuck(
     datacenter.manager("m-1")
     datacenter.until_led()
     worker = datacenter.worker(*LONG_LEASE)
-    client, stuck_s = datacenter.client, 2.5
+    client, stuck_s = datacenter.client, 8.0  # a busy machine may keep a worker from reporting for some seconds
     silent, steady, told = (tmp_path / name for name in ("silent", "steady", "told"))
     with Stillness() as machine:
         client.submit("beat_until", {"told": str(told), "log": str(steady)}, job_id="steady", stuck=stuck_s)

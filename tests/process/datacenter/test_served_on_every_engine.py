@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 from tests.process.datacenter import catalogue_steps as steps
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
-from tests.process.stillness import Stillness
+from tests.process.datacenter.conftest import Datacenter, Node
 
 from tenure.backoff import Retry
 from tenure.client.client import Client
 from tenure.client.job import Job
+from tenure.jobs import JobState
 
 PARKED = 1_000
-EXCLUDED_S = 2.0
-"""The wish that another worker takes a retry lasts so long."""
-SLACK_S = 6.0
-"""A busy machine may need this long for what takes moments. `test_claims.py` shows by a clock that the wish ends after 2 s."""
 MODULE = """
 import time
 from pathlib import Path
@@ -54,7 +51,7 @@ def flaky(ctx, path: str) -> float:
 
 @workflow
 def hold(ctx, path: str) -> None:
-    for _ in ctx.polling(0.05, 120, "the file"):
+    for _ in ctx.polling(0.05, 500, "the file"):
         if Path(path).exists():
             return
 """
@@ -122,19 +119,23 @@ def parked_names_hold_up_nobody(datacenter: Datacenter, client: Client) -> None:
     client = datacenter.change_leaders()
     good += client.submit_many("good", [{"tenant": str(number)} for number in range(50)])
     assert [client.get(job.id).wait(180) for job in good] == [str(number) for number in range(50)] * 2
-    (queue,) = (one for one in client.queues().queues if one.name == "default")
-    assert (queue.parked, queue.queued) == (PARKED, 0)  # none of them was ever in the engine
+
+    def waiting() -> tuple[int, int]:
+        (queue,) = (one for one in client.queues().queues if one.name == "default")
+        return queue.parked, queue.queued
+
+    # None of them is in the engine. A retry of another story may be there for a moment.
+    wait_until(lambda: waiting() == (PARKED, 0), lambda: str(waiting()))
     story = client.why(client.jobs(name="typo", limit=1).jobs[0].job_id)
     assert "Dispatched" not in {link.kind for link in story.why.links}
 
 
 def an_excluded_worker_that_is_idle_takes_the_retry(client: Client, fleet: Fleet, folder: Path) -> None:
-    """The only other slot is busy for as long as the test wants, so the retry can only end on the worker that failed. It waits 2 s for another."""
+    """The only other slot is busy for as long as the test wants, so the retry can only end on the worker that failed. `test_claims.py` shows by a clock that it waits 2 s for another."""
     busy = client.submit("hold", path=str(folder / "release"))
     wait_until(lambda: client.job(busy.id).workflows[0].state == "running")
-    with Stillness() as machine:
-        waited_s = client.submit("flaky", path=str(folder / "tried"), retry=Retry(delay=0.1)).wait(180)
-    assert waited_s < EXCLUDED_S + SLACK_S or machine.excuses(1.0), "an idle worker stood beside it"
+    client.submit("flaky", path=str(folder / "tried"), retry=Retry(delay=0.1)).wait(180)
+    assert client.job(busy.id).state is JobState.RUNNING, "an idle worker stood beside it"
     (folder / "release").touch()
     busy.wait(180)
 

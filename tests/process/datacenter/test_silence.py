@@ -9,7 +9,8 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter
 from tests.soak import sized
 
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.journal.journals import append
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 from tests.soak import sized
 
 from tenure.client.client import Client
@@ -35,7 +36,7 @@ IDLE_S = sized("seconds over which an idle manager is measured", short=4, long=3
 MOST_IDLE = 0.02
 MOST_JOB_BYTES = 7_500
 """Guards what there is. Issue 22 asks for 2 KB: 100,000 took 6.2 KB each of resident memory, with what saving them leaves behind (3.8 KB in the book alone)."""
-MOST_LATE_S = sized("seconds that the last of those that are due together may be late", short=20.0, long=2.5)
+MOST_LATE_S = sized("seconds that the last of those that are due together may be late", short=90.0, long=2.5)
 """Issue 22 asks for 1 s: 1,000 beside 100,000 others took 1.8 s, on a machine with a load of 3. Beside other tests a wake-up may have to wait for a core."""
 WINDOWS = 10
 """A start has ended within so many windows, on a busy machine too: the first one in which both nodes idle counts."""
@@ -108,10 +109,10 @@ def woken_at(url: str) -> list[float]:
 def measure_idle(manager: Node, worker: Node, base: Cost) -> tuple[list[float], float]:
     """Returns the parts of a core that both use while everything sleeps, and the bytes for each sleeper."""
     for _ in range(WINDOWS):  # what follows a start is no idling
-        before = cost(manager), cost(worker)
+        begun, before = time.monotonic(), (cost(manager), cost(worker))
         time.sleep(IDLE_S)
-        after = cost(manager), cost(worker)
-        idle = [(late.cpu_s - early.cpu_s) / IDLE_S for early, late in zip(before, after, strict=True)]
+        after, lasted = (cost(manager), cost(worker)), time.monotonic() - begun
+        idle = [(late.cpu_s - early.cpu_s) / lasted for early, late in zip(before, after, strict=True)]
         if max(idle) < MOST_IDLE:
             break
     each = (after[0].memory - base.memory) / SLEEPERS
@@ -122,7 +123,10 @@ def measure_idle(manager: Node, worker: Node, base: Cost) -> tuple[list[float], 
 
 def wake_together(client: Client, url: str) -> tuple[float, float]:
     """Has `DUE` jobs wait until one moment. Returns how late the last was woken, and how late the last had ended."""
-    due_at = time.time() + DUE_IN_S
+    # The slots are up when the first one is done; how long that takes tells how long the others need until they sleep.
+    begun = time.monotonic()
+    assert client.submit("wakes", {"at": 0.0}).wait(PATIENCE_S) == "awake"
+    due_at = time.time() + max(DUE_IN_S, 4 * (time.monotonic() - begun))
     jobs = client.submit_many("wakes", [{"at": due_at} for _ in range(DUE)])
 
     def waiting() -> int:
@@ -130,7 +134,7 @@ def wake_together(client: Client, url: str) -> tuple[float, float]:
 
     wait_until(lambda: waiting() == DUE or time.time() > due_at)  # on a busy machine some come too late to sleep at all
     for job in jobs:
-        assert job.wait(180) == "awake"
+        assert job.wait(PATIENCE_S) == "awake"
     assert woken_at(url), "two slots brought none of them to its sleep in time"
     ended = max(client.job(job.id).ended_at for job in jobs)
     return max(woken_at(url)) - due_at, ended - due_at
@@ -147,7 +151,7 @@ def test_sleepers_cost_next_to_nothing_and_wake_together_in_time(datacenter: Dat
     begun = time.monotonic()
     write_sleepers(datacenter.url, SLEEPERS)
     manager = datacenter.manager("m-1", "--state-budget", "400")  # 100,000 take 226 MiB as states are counted
-    datacenter.until_led(600)
+    datacenter.until_led()
     module = tmp_path / "module.py"
     module.write_text(MODULE)
     worker = Node(tmp_path, "worker", "worker", str(module), "--engine", datacenter.url, "--managed", "--slots", "2")

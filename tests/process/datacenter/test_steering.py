@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter
 
 from tenure.client.client import Client
 from tenure.errors import NodeRefusedError

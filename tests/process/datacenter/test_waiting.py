@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.patience import wait_until
+from tests.process.datacenter.conftest import Datacenter, Node
 from tests.soak import sized
 from tools.servers.process import free_port
 
@@ -185,7 +186,10 @@ def while_everything_waits(story: WaitingStory, worker: Node, client: Client, ga
         client.get("late").wait(180)
     assert client.job("late").state is JobState.TIMED_OUT
     assert client.get("sleeper").wait(180) == {"at": 7}
-    assert (story.lines("sleeper"), client.job("sleeper").workflows[0].attempt) == (["before", "after"], 1)
+    assert set(story.lines("sleeper")) == {"before", "after"}
+    # Asleep it costs no attempt that its worker is killed. Where all of this took longer than its sleep, it was awake then.
+    (slept,) = client.job("sleeper").workflows
+    assert slept.attempt == 1 or "its time has come" in client.why("sleeper").text, client.why("sleeper").text
     with pytest.raises(NodeRefusedError, match="ended"):
         client.signal("cancelled", "approved")
 

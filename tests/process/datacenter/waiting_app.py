@@ -59,7 +59,7 @@ def holds_when_awake(ctx: Any, log: str, until: str) -> str:
     ctx.wait_event("approved")
     ctx.step("first", note, log, f"{ctx.job} first")
     note(log, f"{ctx.job} awake")
-    for _ in ctx.polling(0.05, 120, "the file"):
+    for _ in ctx.polling(0.05, 500, "the file"):
         if Path(until).exists():
             break
     ctx.step("last", note, log, f"{ctx.job} last")

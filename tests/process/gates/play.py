@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from examples.demo.cluster import Cluster
+from tests.patience import wait_until
 from tests.process.gates.namespaces import NamespaceCluster
 
 from tenure.control.messages.jobs import JobView
@@ -76,19 +75,10 @@ class Silence:
             self._file.with_name(f"{self._file.name}.{place}").touch()
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 180.0) -> None:
-    """What each node said last is shown with every failure (tests/process/conftest.py)."""
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            pytest.fail(f"within {seconds:g} s it did not happen that {what}")
-        time.sleep(0.1)
-
-
 def leading(ask: Callable[[], int]) -> int:
     """Returns the number of the node that leads, once one does: on a busy machine a short term may just have been lost."""
     found = [-1]
-    until(lambda: found.append(ask()) or found[-1] != -1, "somebody leads")
+    wait_until(lambda: found.append(ask()) or found[-1] != -1, "somebody leads")
     return found[-1]
 
 
@@ -105,9 +95,9 @@ def answering(client: Any, job_id: str) -> dict[str, bool]:
     return {place.name: place.answers for place in client.job(job_id).datacenters}
 
 
-def ended(client: Any, job_id: str, seconds: float = 180.0) -> JobView:
+def ended(client: Any, job_id: str) -> JobView:
     """The job once it has ended everywhere."""
-    until(lambda: client.job(job_id).ended, f"{job_id} ends everywhere", seconds)
+    wait_until(lambda: client.job(job_id).ended, f"{job_id} ends everywhere")
     return client.job(job_id)
 
 
@@ -115,7 +105,7 @@ def runs_everywhere(client: Any, job_id: str) -> None:
     def running() -> bool:
         return sum(one.started_at > 0 for one in client.job(job_id).workflows) == 2
 
-    until(running, f"{job_id} runs in both datacenters")
+    wait_until(running, f"{job_id} runs in both datacenters")
 
 
 def decisions(client: Any, job_id: str) -> list[Any]:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 from examples.demo.cluster import Node
 from tests.nodes.certificates import Authority
+from tests.patience import wait_until
 
 from tenure.client.client import Client
 from tenure.control.async_caller import HttpCaller
@@ -70,13 +70,9 @@ class Secure:
         self.until(lambda: bool(node.said(r"listens on (\S+)")), f"{name} listens")
         return node.said(r"listens on (\S+)")
 
-    def until(self, true: Callable[[], object], what: str, seconds: float = 180.0) -> None:
-        end = time.monotonic() + seconds
-        while not true():
-            if time.monotonic() > end:
-                logs = "\n".join(f"--- {node.name}\n{node.log.read_text()[-2000:]}" for node in self.nodes.values())
-                pytest.fail(f"it did not happen that {what}\n{logs}")
-            time.sleep(0.05)
+    def until(self, true: Callable[[], object], what: str) -> None:
+        logs = lambda: "\n".join(f"--- {node.name}\n{node.log.read_text()[-2000:]}" for node in self.nodes.values())  # noqa: E731
+        wait_until(true, lambda: f"{what}\n{logs()}")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.patience import wait_until_async
 from tests.process.gossip.serf import SerfAgent
 from tests.process.stillness import Stillness
 
@@ -92,20 +93,11 @@ class Ours:
         await self.node.close()
 
 
-async def until(condition: Callable[[], bool], seconds: float = BOUND_S, what: str = "it") -> float:
-    """How long it took. Conditions that ask an agent run in a thread, so that our own node goes on."""
-    begun = time.monotonic()
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() - begun < seconds, f"{what} did not happen within {seconds} s"
-        await asyncio.sleep(0.1)
-    return time.monotonic() - begun
-
-
 async def probing_goes_well(ours: Ours) -> None:
     """Three probes in a row, all answered."""
     before, failed = ours.node.counters.probes, ours.node.counters.probes_failed
     with Stillness() as machine:
-        await until(lambda: ours.node.counters.probes >= before + 3)
+        await wait_until_async(lambda: ours.node.counters.probes >= before + 3)
     assert ours.node.counters.probes_failed == failed or machine.excuses(STILL_S), "a probe failed"
 
 
@@ -138,7 +130,7 @@ async def test_we_join_them_and_they_join_us_and_all_list_all_with_tags(
             views.append({member.name for member in ours.node.members if member.state is MemberState.ALIVE})
             return all(view == everybody for view in views)
 
-        await until(complete, what="a full list on all sides")
+        await wait_until_async(complete, why="a full list on all sides")
         for agent in (first, second):
             tags = {name: tags for name, (_, tags) in agent.members().items()}
             assert tags["ours-1"]["role"] == "web"
@@ -158,8 +150,8 @@ async def test_killed_on_either_side_is_seen_by_the_other_within_the_same_bounds
             await asyncio.to_thread(agent.run, "join", f"127.0.0.1:{agents[0].address[1]}")
         for mine in ours:
             await mine.node.join([agents[0].address])
-        await until(lambda: all(len(mine.node.members) == 6 for mine in ours))
-        await until(lambda: all(len(agent.members()) == 6 for agent in agents))
+        await wait_until_async(lambda: all(len(mine.node.members) == 6 for mine in ours))
+        await wait_until_async(lambda: all(len(agent.members()) == 6 for agent in agents))
         begun = time.monotonic()
         agents[2].kill()
         await ours[2].node.close()
@@ -175,7 +167,7 @@ async def test_killed_on_either_side_is_seen_by_the_other_within_the_same_bounds
                         took[mine.node.name, dead] = time.monotonic() - begun
             return len(took) == 7
 
-        await until(note, what=f"the deaths (seen so far: {took})")
+        await wait_until_async(note, why=f"the deaths (seen so far: {took})")
         # Six nodes: 4 s of suspicion at least; the first probe of the dead comes within a few intervals.
         assert all(3.9 < seconds < BOUND_S for seconds in took.values()), took
         assert not any(
@@ -189,23 +181,27 @@ async def test_leave_rejoin_and_tag_updates_go_both_ways(serf: StartSerf) -> Non
         await stays.node.join([agent.address])
         async with Ours("goes", tags={"v": "1"}) as goes:
             await goes.node.join([agent.address])
-            await until(lambda: agent.status("goes") == "alive")
+            await wait_until_async(lambda: agent.status("goes") == "alive")
             goes.node.set_tags({"v": "2"})
-            await until(lambda: agent.members()["goes"][1].get("v") == "2", what="our tags at Serf")
+            await wait_until_async(lambda: agent.members()["goes"][1].get("v") == "2", why="our tags at Serf")
             await asyncio.to_thread(agent.run, "tags", "-set", "role=cache")
-            await until(lambda: stays.node.member("serf-1").tags.get("role") == "cache", what="Serf's tags at us")
+            await wait_until_async(
+                lambda: stays.node.member("serf-1").tags.get("role") == "cache", why="Serf's tags at us"
+            )
             address = goes.node.address
             await goes.node.leave()
-        await until(lambda: agent.status("goes") == "left", what="left, not failed")
-        await until(lambda: stays.saw(MemberChange.LEFT, "goes"))
+        await wait_until_async(lambda: agent.status("goes") == "left", why="left, not failed")
+        await wait_until_async(lambda: stays.saw(MemberChange.LEFT, "goes"))
         async with Ours("goes", tags={"v": "3"}, bind=address) as again:  # the same name, at the same place
             await again.node.join([agent.address])
-            await until(lambda: agent.members()["goes"][0] == "alive" and agent.members()["goes"][1]["v"] == "3")
-            await until(lambda: stays.state("goes") is MemberState.ALIVE)
+            await wait_until_async(
+                lambda: agent.members()["goes"][0] == "alive" and agent.members()["goes"][1]["v"] == "3"
+            )
+            await wait_until_async(lambda: stays.state("goes") is MemberState.ALIVE)
             await again.node.leave()
-        await until(lambda: agent.status("goes") == "left", what="left again")
+        await wait_until_async(lambda: agent.status("goes") == "left", why="left again")
         await asyncio.to_thread(agent.run, "leave")
-        await until(lambda: stays.saw(MemberChange.LEFT, "serf-1"), what="Serf's leave at us")
+        await wait_until_async(lambda: stays.saw(MemberChange.LEFT, "serf-1"), why="Serf's leave at us")
         assert not stays.saw(MemberChange.FAILED, "serf-1")
 
 
@@ -214,18 +210,18 @@ async def test_an_accusation_is_refuted_by_both_kinds(serf: StartSerf) -> None:
     async with Ours("ours-1") as accused, Ours("ours-2") as witness:
         for mine in (accused, witness):
             await mine.node.join([agent.address])
-        await until(lambda: len(agent.members()) == 3 and len(witness.node.members) == 3)
+        await wait_until_async(lambda: len(agent.members()) == 3 and len(witness.node.members) == 3)
         # The pool is told that our node is suspect: it must answer above the accusation, and Serf must believe it.
         before = accused.node.incarnation
         lie = Suspect(before, "ours-1", "serf-1")
         witness.transport.send(agent.address, PacketCodec(label="").seal([encode(lie)]))
-        await until(lambda: accused.node.incarnation > before, what="our refutation")
+        await wait_until_async(lambda: accused.node.incarnation > before, why="our refutation")
         # And Serf refutes what we say of it.
         incarnation = witness.node.member("serf-1").incarnation
         lie = Suspect(incarnation, "serf-1", "ours-2")
         accused.transport.send(agent.address, PacketCodec(label="").seal([encode(lie)]))
-        await until(lambda: witness.node.member("serf-1").incarnation > incarnation, what="Serf's refutation")
-        await until(lambda: agent.status("ours-1") == "alive")
+        await wait_until_async(lambda: witness.node.member("serf-1").incarnation > incarnation, why="Serf's refutation")
+        await wait_until_async(lambda: agent.status("ours-1") == "alive")
         assert accused.node.counters.refutations >= 1
 
 
@@ -234,11 +230,13 @@ async def test_stopped_and_continued_on_either_side_is_suspected_and_comes_back(
     async with Ours("ours-1") as one, Ours("ours-2") as two:
         for mine in (one, two):
             await mine.node.join([agent.address])
-        await until(lambda: len(one.node.members) == 3 and len(two.node.members) == 3)
+        await wait_until_async(lambda: len(one.node.members) == 3 and len(two.node.members) == 3)
         agent.signal(signal.SIGSTOP)
-        await until(lambda: one.saw(MemberChange.SUSPECTED, "serf-1"), what="the suspicion")
+        await wait_until_async(lambda: one.saw(MemberChange.SUSPECTED, "serf-1"), why="the suspicion")
         agent.signal(signal.SIGCONT)
-        await until(lambda: one.state("serf-1") is MemberState.ALIVE and two.state("serf-1") is MemberState.ALIVE)
+        await wait_until_async(
+            lambda: one.state("serf-1") is MemberState.ALIVE and two.state("serf-1") is MemberState.ALIVE
+        )
         assert one.saw(MemberChange.REFUTED, "serf-1")
         assert not one.saw(MemberChange.FAILED, "serf-1")
 
@@ -258,13 +256,13 @@ async def test_an_indirect_probe_goes_through_either_kind(serf: StartSerf, helpe
             mine = await stack.enter_async_context(Ours("helper", settings=settings))
             await mine.node.join([target.address])
             helper_address = mine.node.address
-        await until(lambda: len(prober.node.members) == 3)
+        await wait_until_async(lambda: len(prober.node.members) == 3)
         prober.transport.not_to.add(target.address)
         prober.transport.sent_to.clear()
         before = prober.node.counters.probes_indirect
         with Stillness() as machine:
             # Three whole rounds: each began after the one before it had ended, and each would have accused the target.
-            await until(lambda: prober.node.counters.probes_indirect >= before + 4, what="indirect probes")
+            await wait_until_async(lambda: prober.node.counters.probes_indirect >= before + 4, why="indirect probes")
         assert {port for _, port in prober.transport.sent_to} == {helper_address[1]}
         assert prober.state("target") is not MemberState.DEAD
         assert prober.node.counters.probes_failed == 0 or machine.excuses(STILL_S)
@@ -277,9 +275,9 @@ async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:
     async with Ours("helper") as helper, Ours("target") as target:
         for mine in (helper, target):
             await mine.node.join([agent.address])
-        await until(lambda: len(agent.members()) == 3 and len(target.node.members) == 3)
+        await wait_until_async(lambda: len(agent.members()) == 3 and len(target.node.members) == 3)
         target.transport.not_from.add(agent.address)
-        await until(lambda: helper.node.counters.relays_answered >= 3, what="Serf's requests for help")
+        await wait_until_async(lambda: helper.node.counters.relays_answered >= 3, why="Serf's requests for help")
         assert agent.status("target") == "alive"
         assert "Marking target as failed" not in agent.log.read_text()
         target.transport.not_from.clear()
@@ -291,7 +289,7 @@ async def test_serf_keys_rotates_the_key_of_a_mixed_pool_and_loses_nobody(serf: 
     async with Ours("ours-1", keyring=ring(old)) as ours:
         await asyncio.to_thread(agents[1].run, "join", f"127.0.0.1:{agents[0].address[1]}")
         await ours.node.join([agents[0].address])
-        await until(lambda: len(ours.node.members) == 3 and len(agents[0].members()) == 3)
+        await wait_until_async(lambda: len(ours.node.members) == 3 and len(agents[0].members()) == 3)
         keyring = ours.node.keyring
         # Serf's client succeeds only when every node of the pool has answered, and ours is one of them.
         for step, key, expected in (("install", new, (old, new)), ("use", new, (new, old)), ("remove", old, (new,))):
@@ -313,7 +311,7 @@ async def test_serfs_own_events_travel_through_our_nodes(serf: StartSerf) -> Non
     async with Ours("between") as between:
         await asyncio.to_thread(agents[1].run, "join", f"127.0.0.1:{agents[0].address[1]}")
         await between.node.join([agents[0].address])
-        await until(lambda: all(len(agent.members()) == 3 for agent in agents))
+        await wait_until_async(lambda: all(len(agent.members()) == 3 for agent in agents))
         await asyncio.to_thread(agents[0].run, "event", "deploy", "v7")
-        await until(lambda: "deploy" in agents[1].log.read_text(), what="the event at the other agent")
+        await wait_until_async(lambda: "deploy" in agents[1].log.read_text(), why="the event at the other agent")
         assert between.node.counters.malformed == 0

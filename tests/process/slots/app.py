@@ -120,10 +120,10 @@ def count_on(ctx: Any, until: int, log: str) -> list[int]:
     return done
 
 
-@workflow(stall=1.0)
+@workflow(stall=3.0)
 def declared_silence(ctx: Any) -> str:
     with ctx.silence(max_s=60, why="a slow answer"):
-        time.sleep(2.5)
+        time.sleep(5)
     return "not killed"
 
 

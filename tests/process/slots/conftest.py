@@ -7,12 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine, Mailbox
@@ -20,8 +21,6 @@ from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.processes import MARK, all_processes
 
 APP = Path(__file__).parent / "app.py"
-PATIENCE_S = 180.0
-"""For what happens in a moment on a quiet machine: how long a busy one may take. Bars on time are in bench/."""
 
 
 class Worker:
@@ -162,11 +161,3 @@ def marked_processes(folder: Path) -> list[int]:
 @pytest.fixture(autouse=True)
 def _name_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_FOLDER", str(tmp_path))
-
-
-def wait_until(true: Callable[[], bool], why: Callable[[], str] | str = "it did not happen") -> None:
-    begun = time.monotonic()
-    while not true():
-        if time.monotonic() - begun > PATIENCE_S:
-            pytest.fail(why if isinstance(why, str) else why())
-        time.sleep(0.01)

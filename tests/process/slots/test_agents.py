@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.slots.conftest import Desk, wait_until
+from tests.patience import wait_until
+from tests.process.slots.conftest import Desk
 
 ROOT = Path(__file__).parents[3]
 APP = str(Path(__file__).with_name("agents_app.py"))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from tests.patience import PATIENCE_S
 from tests.process.slots import story_app
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.slots import ScriptedSlots
@@ -33,7 +34,6 @@ from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
 WORKER = "worker-of-the-stories"
-PATIENCE_S = 180.0
 SETTINGS = SlotSettings(
     queue=SLOTS.queue,
     slots=1,

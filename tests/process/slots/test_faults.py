@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.process.slots.conftest import PATIENCE_S, Desk, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.slots.conftest import Desk
 from tests.process.stillness import Stillness
 
 from tenure.work import mailbox_for

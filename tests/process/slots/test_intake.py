@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.process.slots.conftest import APP, PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.process.slots.conftest import APP
 
 from tenure.clock import SystemClock
 from tenure.engines import Engine, Mailbox
@@ -38,13 +38,6 @@ def served(url: str, settings: SlotSettings) -> Iterator[SupervisedSlots]:
         assert not running.is_alive()
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_verdicts_close_and_open_the_intake_at_once_and_an_eviction_ends_with_somebody_new(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.db"
@@ -67,26 +60,26 @@ def test_verdicts_close_and_open_the_intake_at_once_and_an_eviction_ends_with_so
             return [one for mailbox in mailboxes for one in mailbox.receive(1, 60, PATIENCE_S)]
 
         slots.allow(0)
-        send(work, "first", 60)
-        send(low, "second", 60)
+        send(work, "first", 600)
+        send(low, "second", 600)
         left = left_for_others(work, low)
         assert (len(left), running()) == (2, 0)
         for message in left:
             message.release()
 
         slots.allow(1)
-        until(lambda: running() == 1)
+        wait_until(lambda: running() == 1)
         [left_one] = left_for_others(low if slots.view().attempts[0].job_id == "first" else work)
         assert (running(), slots.view().free) == (1, 1)
         left_one.release()
         slots.allow(None)
-        until(lambda: running() == 2)
+        wait_until(lambda: running() == 2)
         assert {one.job_id for one in slots.view().attempts} == {"first", "second"}
-        until(lambda: bool(rings))
+        wait_until(lambda: bool(rings))
 
         before = slots.incarnation
         slots.evict("its deadline passed")
-        until(lambda: slots.incarnation != before and slots.supervisor.ready.is_set())
+        wait_until(lambda: slots.incarnation != before and slots.supervisor.ready.is_set())
         # What it had goes back uncounted, and the new incarnation takes nothing until it is allowed to.
         left = left_for_others(work, low)
         assert [message.attempt for message in left] == [1, 1]
@@ -97,4 +90,4 @@ def test_verdicts_close_and_open_the_intake_at_once_and_an_eviction_ends_with_so
         send(low, "third", 0.01)
         [reply] = replies.receive(1, 60, PATIENCE_S)
         assert (reply.body.job_id, reply.body.worker, reply.body.ok) == ("third", "anna", True)
-        until(lambda: slots.view().completed == 1)
+        wait_until(lambda: slots.view().completed == 1)

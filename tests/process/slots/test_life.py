@@ -13,7 +13,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.process.slots.conftest import Desk, marked_processes, wait_until
+from tests.patience import wait_until
+from tests.process.slots.conftest import Desk, marked_processes
+from tests.process.stopping import stop_between_transactions
 from tests.soak import sized
 
 from tenure.beat.board import BeatBoard, board_folder
@@ -107,7 +109,8 @@ def test_a_worker_in_another_pid_namespace_is_not_taken_for_dead(desk: Desk, tmp
     second = desk.start(*QUICK)
     wait_until(lambda: bool(second.slots()), second.said)  # it has cleared up before it starts its slots
     assert (board_folder() / f"board-{first.incarnation()}").exists()
-    assert "cleared up" not in second.said()
+    # Another test of this machine may have killed a worker: what is left of that one is cleared up, rightly.
+    assert f"cleared up after worker {first.incarnation()}" not in second.said()
     told.touch()
     assert desk.answer().attempt == 1
     assert log.read_text().count("start") == 1
@@ -121,8 +124,10 @@ def test_slots_do_not_outlive_a_supervisor_that_dies_and_a_stopped_one_loses_its
     log, told = tmp_path / "log", tmp_path / "told"
     desk.send("beat_until", told=str(told), log=str(log))
     wait_until(lambda: desk.seen_running() == 1, worker.said)
-    worker.signal(number)
-    if number is signal.SIGKILL:
+    if number is signal.SIGSTOP:
+        stop_between_transactions(worker.process, tmp_path / "t.db")
+    else:
+        worker.signal(number)
         wait_until(lambda: marked_processes(tmp_path) == [], "slots outlived their supervisor")
     desk.start(*QUICK)
     wait_until(lambda: log.read_text().count("start") > 1, desk.workers[-1].said)
@@ -150,7 +155,7 @@ def test_a_new_worker_clears_what_a_killed_one_left_and_settles_its_work_before_
     told.touch()
     second = desk.start(*long)
     assert desk.answer().attempt == 2  # which is not waited for as long as the lease lasts
-    assert "1 deliveries settled" in second.said()
+    wait_until(lambda: "1 deliveries settled" in second.said(), second.said)
     second.end()
     assert not [path for path in board_folder().glob("board-*") if str(tmp_path) in _engine_of(path)]
 

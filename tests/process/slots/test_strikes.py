@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.process.slots.conftest import APP, Desk, wait_until
+from tests.patience import wait_until
+from tests.process.slots.conftest import APP, Desk
 
 from tenure.engines import Outgoing
 from tenure.work.delivery import WorkItem

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 
 from tools.servers import CannotStart, NatsCluster, Postgres, Redis, Server, Valkey, binaries, chosen
 
@@ -25,13 +25,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def needs(program: str) -> Path:
@@ -114,7 +107,7 @@ def test_nothing_is_left_behind_when_the_test_run_is_killed(kind: str, program: 
         run.send_signal(signal.SIGKILL)
         run.wait()
         run.stdout.close()
-    until(lambda: gone(int(pid)) and not Path(folder).exists())
+    wait_until(lambda: gone(int(pid)) and not Path(folder).exists())
 
 
 def test_stopping_removes_processes_and_folder(own_server: Callable[[Any], Any]) -> None:
