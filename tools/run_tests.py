@@ -48,6 +48,8 @@ TAIL = 8_000
 """Characters for all failures together, at the very end: CI keeps only the last 10,000 or so of a log."""
 LINES, WIDTH = 25, 160
 """Of the list that ends the run: so many failed tests are named, each with so many characters of its error."""
+CHECK_LINES = 6
+"""Of what a failed check said, in the same list."""
 LAST_WORDS = 3_000
 """Characters of a suite's output that are kept for the case that it ends without naming a failed test."""
 
@@ -74,7 +76,7 @@ def check(name: str, command: list[str]) -> Result:
         print(f"--- {name} failed: {' '.join(command)}\n{done.stdout}{done.stderr}", flush=True)
     result = Result(name, time.monotonic() - begun, done.returncode == 0)
     if not result.ok:
-        result.failures.append((" ".join(command), done.stdout + done.stderr, ""))
+        result.failures.append((f"check {name}", f"{' '.join(command)}\n{done.stdout}{done.stderr}", ""))
     return result
 
 
@@ -229,10 +231,22 @@ def show_failures(results: list[Result]) -> None:
 
 
 def failed_lines(results: list[Result]) -> list[str]:
-    """Names each failed test with its error, in one line: they end the run, because CI shows its last lines only."""
-    found = [f"  {name}: {error_of(why)}" for result in results for name, why, _ in result.failures]
-    more = [f"  ... and {len(found) - LINES} more"] if len(found) > LINES else []
-    return [*found[:LINES], *more]
+    """Names each failed test with its error in one line, and then each failed check with its first words: they end the run, because CI shows its last lines only."""
+    tests, checks = list[str](), list[str]()
+    for result in results:
+        for name, why, _ in result.failures:
+            if result.name in CHECKS:
+                checks += check_lines(name, why)
+            else:
+                tests.append(f"  {name}: {error_of(why)}")
+    more = [f"  ... and {len(tests) - LINES} more"] if len(tests) > LINES else []
+    return [*tests[:LINES], *more, *checks]
+
+
+def check_lines(name: str, why: str) -> list[str]:
+    """Returns the name of a failed check and the first lines that it said: unlike a traceback, it says the most important first."""
+    _, *words = [line for line in why.splitlines() if line.strip()]
+    return [f"  {name}:", *(f"    {line[:WIDTH]}" for line in words[:CHECK_LINES])]
 
 
 def error_of(why: str) -> str:

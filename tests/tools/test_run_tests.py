@@ -113,7 +113,18 @@ def test_a_check_that_fails_is_shown_too(capsys: pytest.CaptureFixture[str]) -> 
     result = run_tests.check("lint", ["sh", "-c", "echo line 3 is wrong; exit 1"])
     assert not result.ok
     show_failures([result])
-    assert "line 3 is wrong" in capsys.readouterr().out.split("=== FAILED")[1]
+    shown = capsys.readouterr().out
+    assert "line 3 is wrong" in shown.split("=== FAILED")[1]
+    # The last lines are all that CI keeps: they name the check, and say what it said.
+    assert shown.splitlines()[-2:] == ["  check lint:", "    line 3 is wrong"]
+
+
+def test_many_failed_tests_do_not_hide_a_failed_check() -> None:
+    check = run_tests.check("readability", ["sh", "-c", "echo a docstring without a subject; exit 1"])
+    tests = run_tests.Result("unit", 1.0, ok=False, failures=[(f"test_{n}", "E   wrong", "") for n in range(100)])
+    lines = run_tests.failed_lines([check, tests])
+    assert lines[-2:] == ["  check readability:", "    a docstring without a subject"]
+    assert "  test_0: wrong" in lines
 
 
 def test_every_suite_has_its_share_and_all_shares_fit_into_twelve_minutes() -> None:
