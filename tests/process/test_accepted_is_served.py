@@ -31,7 +31,7 @@ __all__ = ["_source_tree"]
 APP = Path(__file__).parent / "honest_app.py"
 PATIENT = ("--term", "10")
 """On a busy machine a manager does not lose its term by itself: a lost one is what these tests look for."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 class PoisonedSite(Datacenter):

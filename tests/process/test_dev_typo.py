@@ -25,7 +25,7 @@ from tenure import workflow
 def long(ctx, number: int = 0) -> int:
     return number
 """
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 @workflow

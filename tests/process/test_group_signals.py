@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,8 +50,7 @@ def hears(process: subprocess.Popen[str], word: str) -> None:
 def test_a_signal_ends_an_idle_group_at_once_and_in_order(number: signal.Signals) -> None:
     with python(
         """
-        # Its long poll is longer than any patience: only the signal ends it.
-        group = group_of(lambda message, heartbeat: None, health_port=0, health_host="127.0.0.1", wait_time_seconds=900)
+                group = group_of(lambda message, heartbeat: None, health_port=0, health_host="127.0.0.1", wait_time_seconds=300, visibility_timeout=1800)
         def wait_until_ready():
             while not group.readiness().ready:
                 time.sleep(0.01)
@@ -61,9 +61,11 @@ def test_a_signal_ends_an_idle_group_at_once_and_in_order(number: signal.Signals
         """
     ) as process:
         hears(process, "ready")
+        begun = time.monotonic()
         process.send_signal(number)
         hears(process, "ended")
         assert process.wait(PATIENCE_S) == 0
+        assert time.monotonic() - begun < 250  # its long poll is 300 s
 
 
 def test_a_signal_lets_the_work_in_hand_finish() -> None:

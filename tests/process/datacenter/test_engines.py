@@ -77,7 +77,7 @@ def ran(log: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", list(SERVERS))
 def test_hundreds_of_workflows_survive_the_death_of_everything_once(
     kind: str, on: Callable[[str], Any], datacenter: Datacenter, tmp_path: Path

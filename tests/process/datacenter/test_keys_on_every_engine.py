@@ -208,7 +208,7 @@ def equal_jobs_are_one(story: KeyedStory, client: Client, begun: dict[str, str])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_keys_have_limits_and_turns_and_equal_jobs_are_one_over_a_change_of_leaders(
     on_every_engine: Datacenter, tmp_path: Path
 ) -> None:

@@ -168,7 +168,7 @@ def a_rolling_deploy(datacenter: Datacenter, client: Client, fleet: Fleet, worke
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_workers_get_what_they_serve(on_every_engine: Datacenter, tmp_path: Path) -> None:
     datacenter = on_every_engine
     fleet = Fleet(datacenter, tmp_path)

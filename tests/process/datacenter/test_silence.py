@@ -46,7 +46,7 @@ def ran(log: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", ["frozen", "half-open"])
 def test_every_job_ends_after_the_server_was_silent(
     kind: str, own_server: Callable[[Any], Any], datacenter: Datacenter, tmp_path: Path

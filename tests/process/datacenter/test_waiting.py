@@ -262,7 +262,7 @@ def while_steps_are_recorded(story: WaitingStory, client: Client) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_work_that_waits_outlives_whoever_held_it(
     kind: str, own_server: Callable[[Postgres], Postgres], story: WaitingStory
