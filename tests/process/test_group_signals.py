@@ -50,7 +50,7 @@ def hears(process: subprocess.Popen[str], word: str) -> None:
 def test_a_signal_ends_an_idle_group_at_once_and_in_order(number: signal.Signals) -> None:
     with python(
         """
-                group = group_of(lambda message, heartbeat: None, health_port=0, health_host="127.0.0.1", wait_time_seconds=300, visibility_timeout=1800)
+        group = group_of(lambda message, heartbeat: None, health_port=0, health_host="127.0.0.1", wait_time_seconds=300, visibility_timeout=1800)
         def wait_until_ready():
             while not group.readiness().ready:
                 time.sleep(0.01)
