@@ -55,6 +55,7 @@ from tenure.nodes.manager.log_pages import log_page
 from tenure.nodes.token_keeper import CreatedToken
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkHead, WorkItem, WorkResult
+from tenure.work.result_signatures import ClaimedAttempt, ResultKeys, ResultSigner, parse_result_keys, why_unsigned
 from tenure.work.slots import frames
 from tests.fuzz.grammar import SEED, Grammar
 from tests.gossip.damage import mutate
@@ -150,6 +151,8 @@ def parsers() -> dict[str, Parser]:
     file = msgspec.json.encode(TokenFile(tokens=(token,)))
     item = WorkItem(workflow="w", args={"a": 1}, job_id="j", workflow_id="w", attempt=1)
     result = WorkResult(job_id="j", workflow_id="w", workflow="w", attempt=1, fence=(1, 1), worker="w")
+    result_keys = parse_result_keys("k" * 32)
+    signed = ResultSigner(result_keys, "w").sign(msgspec.json.encode(result), ClaimedAttempt.told_by(result))
     failure = Failure(message_id="1", mailbox="m", cause=FailureCause.REJECTED, reason="r")
     replies = [
         Done(job_id="j", outcome=Outcome.ACCEPTED, epoch=1),
@@ -176,6 +179,12 @@ def parsers() -> dict[str, Parser]:
         "page of jobs": Parser(partial(read_page, "jobs"), pages, (TenureError,)),
         "gate snapshot": Parser(GateJobTracker.restore, [GateJobTracker().snapshot()], (TenureError,)),
         "work item": Parser(BodyCodec(WorkItem).decode, [msgspec.json.encode(item)], UNDECODABLE),
+        "signed result": Parser(lambda data: opened_result(result_keys, data), [signed], UNREADABLE),
+        "keys for results": Parser(
+            lambda data: parse_result_keys(data.decode(errors="replace")),
+            [b"# keys\n" + b"k" * 32 + b"\nw-1 " + b"l" * 64 + b"\n"],
+            (ConfigurationError,),
+        ),
         "work result": Parser(BodyCodec(WorkResult).decode, [msgspec.json.encode(result)], UNDECODABLE),
         "failure": Parser(decode_failure, [msgspec.json.encode(failure)], UNDECODABLE),
         "nats command": Parser(nats_commands.decode, [msgspec.msgpack.encode(["Send", "m", []])], UNREADABLE),
@@ -222,6 +231,14 @@ def parsers() -> dict[str, Parser]:
         "address": Parser(_text(parse_address), [b"127.0.0.1:80", b"[::1]:80", b"https://a:1"], (ConfigurationError,)),
         "accept": Parser(_text(format_for), [b"text/event-stream;q=1, */*"], ()),
     }
+
+
+def opened_result(keys: ResultKeys, data: bytes) -> str:
+    """Opens a result as a leader with keys does. No damage may leave it believed with other contents."""
+    read = msgspec.json.decode(data, type=WorkResult)
+    why = why_unsigned(keys, data, read)
+    assert why or (read.job_id, read.attempt, read.worker) == ("j", 1, "w")
+    return why
 
 
 PARSERS = parsers()
@@ -319,6 +336,7 @@ FILES = {
     "nodes/manager/ended_steps.py": "steps that a worker kept of an ended job, in the store",
     "nodes/manager/log_pages.py": "log page",
     "nodes/manager/result_commands.py": "work result",
+    "nodes/manager/signed_results.py": "signed result",
     "nodes/manager/operator_handlers.py": "what managers wrote into the engine about themselves, and dead letters, shown as text where they are no JSON",
     "nodes/journal_reading.py": "event",
     "nodes/token_keeper.py": "created token",
@@ -337,6 +355,7 @@ FILES = {
     "work/slots/claim_page.py": "what a worker of this user wrote; an entry with a wrong checksum is passed over",
     "work/slots/delivery_calls.py": "work result",
     "work/slots/delivery_desk.py": "work head",
+    "work/slots/slot_deliveries.py": "work head, which the supervisor has read before",
     "work/slots/frames.py": "slot channel",
     "work/finished_results.py": "a result that a worker wrote as JSON, through its own supervisor",
     "work/slots/slot_channel.py": "work item; what else its own supervisor sent",

@@ -117,16 +117,26 @@ def _memory(slots: int, limit: Path) -> Finding:
 
 
 def _secrets() -> list[Finding]:
-    """Checks that the file of tokens is not readable by everybody. It holds digests, which still tell who there is."""
-    name = os.environ.get("TENURE_TOKENS", "")
+    """Checks that the files of tokens and of keys for results are not readable by everybody. Tokens are digests there, which still tell who there is."""
+    unsigned = Finding(
+        Level.WARNING,
+        "results are not signed (TENURE_RESULT_KEYS is not set): whoever can write to the engine can forge one",
+        "Give managers and workers --result-key-file, workers first; docs/security.md says what it promises",
+    )
+    keys = _file_mode("TENURE_RESULT_KEYS", 0o077, "600") or [unsigned]
+    return [*_file_mode("TENURE_TOKENS", 0o007, "640"), *keys]
+
+
+def _file_mode(variable: str, others: int, wanted: str) -> list[Finding]:
+    name = os.environ.get(variable, "")
     if not name:
         return []
     try:
         mode = Path(name).stat().st_mode
     except OSError as error:
-        return [Finding(Level.ERROR, f"TENURE_TOKENS: {error}", "Mount the file, or correct the path")]
+        return [Finding(Level.ERROR, f"{variable}: {error}", "Mount the file, or correct the path")]
     words = f"{name} has the mode {mode & 0o777:04o}"
-    return [Finding(Level.WARNING, words, f"chmod 640 {name}") if mode & 0o007 else Finding(Level.OK, words)]
+    return [Finding(Level.WARNING, words, f"chmod {wanted} {name}") if mode & others else Finding(Level.OK, words)]
 
 
 def engine(url: str) -> tuple[list[Finding], list[Finding]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from tenure import tracing
-from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, stop_signals
+from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.jobs import GATE_PORT, MANAGER_PORT
@@ -25,6 +25,7 @@ from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.hooks import read_hooks
 from tenure.nodes.manager.serving import ManagerSettings, serve
 from tenure.service_manager import ServiceManager
+from tenure.work.result_signatures import read_result_keys
 
 
 class FrontOptions(NamedTuple):
@@ -129,8 +130,10 @@ def _manager_settings(
     stuck: float | None,
     healthcheck: float,
     hooks: str,
+    result_key_file: str,
 ) -> ManagerSettings:
     return ManagerSettings(
+        result_keys=read_result_keys(result_key_file),
         hooks=read_hooks(hooks) if hooks else (),
         engine_url=url,
         name=name or _process_name(),
@@ -191,6 +194,7 @@ def _process_name() -> str:
     metavar="FILE",
     help="Whom to tell of alarms and ends of jobs: addresses and commands, as TOML or JSON.",
 )
+@result_key_option
 @log_format_option
 @gossip_options
 @one_value("settings", _manager_settings)

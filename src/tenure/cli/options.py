@@ -372,6 +372,14 @@ gossip_options = one_value(
 )
 """Adds the options of gossip. The command gets one `PoolSettings` as `pool`."""
 
+result_key_option = click.option(
+    "--result-key-file",
+    default="",
+    envvar="TENURE_RESULT_KEYS",
+    metavar="FILE",
+    help="Keys that sign results, for managers and workers: KEY or WORKER KEY on each line; the first signs. Or TENURE_RESULT_KEYS.",
+)
+
 log_format_option = click.option(
     "--log-format",
     type=click.Choice([form.value for form in LogForm]),

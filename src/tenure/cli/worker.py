@@ -16,7 +16,7 @@ import click
 from tenure import __version__, machine
 from tenure.bound_checks import check
 from tenure.bounds import Priority, QueueName, as_name
-from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, stop_signals
+from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
 from tenure.clock import SystemClock
 from tenure.jobs.outbox import mailbox_name
 from tenure.logs import NodeLog, node_log
@@ -25,6 +25,7 @@ from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.metrics import serve_probes
 from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
 from tenure.service_manager import ServiceManager
+from tenure.work.result_signatures import read_result_keys
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, ENGINE_LOST, Supervisor
 
@@ -68,6 +69,7 @@ def _slot_settings(
     drain: str,
     drain_timeout: float,
     handover_within: float,
+    result_key_file: str,
 ) -> SlotSettings:
     lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
     return SlotSettings(
@@ -86,6 +88,7 @@ def _slot_settings(
         handover_s=handover_within,
         courier=CONNECT if managed else "",
         token=token,
+        result_keys=read_result_keys(result_key_file),
         waits_for_engine=True,
     )
 
@@ -150,6 +153,7 @@ def _slot_settings(
     callback=_hide_unless,
     help="Let debuggers, profilers and core files of this user see this process. The code of workflows can then read its secrets, too.",
 )
+@result_key_option
 @log_format_option
 @gossip_options
 @one_value("settings", _slot_settings)

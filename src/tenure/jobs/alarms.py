@@ -16,6 +16,7 @@ STRANDED_AFTER_S = 60.0
 PARKED_AFTER_S = 30.0
 PAUSED_LONG_S = 86_400.0
 WAITING_LONG_S = 7 * 86_400.0
+UNSIGNED_FOR_S = 3_600.0
 MOST_LOOKED_AT = 10_000
 MOST_NAMED = 20
 """The most things of one kind that have an alarm of their own."""
@@ -43,6 +44,8 @@ class AlarmKind(StrEnum):
     """Something that many attempts wait for is down, and their clocks stand still."""
     PAUSED = "jobs_paused_for_long"
     """Somebody paused jobs a day ago or longer. No clock of theirs runs, so nothing else would ever tell of them."""
+    UNSIGNED = "unsigned_results_refused"
+    """Results came in the last hour that were not signed with a key that counts: somebody forges them, or a worker has no key."""
     STATE_TOO_LARGE = "state_too_large"
     """The state does not fit into a snapshot. The journal grows until it does."""
 
@@ -190,6 +193,16 @@ def forgotten_pauses(book: JobBook, now: float, after_s: float = PAUSED_LONG_S) 
     )
     remedy = "Let them go on (tenure resume JOB --reason WHY), or cancel them"
     return [Alarm(AlarmKind.PAUSED, "jobs", facts + (f": {pause.reason}" if pause.reason else ""), remedy)]
+
+
+def unsigned(book: JobBook, now: float, for_s: float = UNSIGNED_FOR_S) -> list[Alarm]:
+    """Returns an alarm for some time after a result was refused for its signature."""
+    if book.unsigned.last is None or now - book.unsigned.last[0] > for_s:
+        return []
+    at, job_id, name = book.unsigned.last
+    facts = f"a result of {name!r} of job {job_id} was refused {now - at:.0f} s ago: it was not signed with a key that counts"
+    remedy = f"Start every worker with --result-key-file; if all have it, somebody else writes to the engine. See tenure why {job_id}"
+    return [Alarm(AlarmKind.UNSIGNED, "results", facts, remedy)]
 
 
 def nearly_full(book: JobBook) -> list[Alarm]:

@@ -43,6 +43,7 @@ from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
 from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
+from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import in_words_of_wait
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
@@ -118,6 +119,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
         """Attempts in the engine that no worker has started, oldest first in each lane."""
         self.waits = WaitIndex()
+        self.unsigned = UnsignedIndex()
         self.turns = Turns(self)  # the work of `ready` by key, and how much of each key is under way
         self.unique = UniqueJobs(state.archive)
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}  # the attempts that each has started and not ended
@@ -377,6 +379,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.keys[key] = job_id
         self.unique.note(unique_name(info.job.submission), job_id, info.job.submitted_at)
         note_undo(self, info)
+        self.unsigned.read(info)
         self._attend(job_id, info)
         if info.state.terminal:
             self.ended[job_id] = None

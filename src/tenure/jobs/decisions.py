@@ -52,6 +52,7 @@ class Rule(StrEnum):
     ALL_STUCK = "all_stuck"
     REBUILT = "rebuilt"
     DATACENTER_SAID = "datacenter_said"
+    UNSIGNED = "unsigned"  # results are signed here, and this one was not, or wrongly
     PRODUCT_FAILED = "product_failed"  # our own code raised while it handled this one job or schedule
 
 

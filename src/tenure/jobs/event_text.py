@@ -42,6 +42,7 @@ from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed, MoveAsked, O
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.undo import TELL as UNDO_WORDS
+from tenure.jobs.unsigned_results import UnsignedRefused
 from tenure.jobs.waits import ChildEnded, SignalReceived, Suspended, Woken, words_of_suspension
 from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
 
@@ -145,11 +146,18 @@ def refused_result(event: ResultRefused) -> str:
     text = f"a result of {who(event)}, was refused"
     if event.worker:
         text = f"a result of {who(event)}, from {event.worker} was refused"
+    if event.rule is Rule.UNSIGNED:
+        return f"{text}: it was not signed with a key that counts"
     if event.rule is Rule.STALE_ATTEMPT:
         return f"{text}: attempt {current['current_attempt']} is the one that counts"
     if event.rule is Rule.STALE_DELIVERY:
         return f"{text}: its lease was lost, and delivery {current['current_delivery']} of the same attempt runs"
     return f"{text}: the job had ended ({current['job']})"
+
+
+def refused_unsigned(event: UnsignedRefused) -> str:
+    by = f", from {event.worker or 'the engine'}"
+    return f"a result of {who(event)}{by} was refused: {event.why}. The leader looks whether the engine still has its message"
 
 
 def refused_decision(event: GlobalDecisionRefused) -> str:
@@ -284,6 +292,7 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     WorkflowCompleted: lambda x: f"{who(x)}, completed" + (f" on {x.worker}" if x.worker else ""),
     AttemptFailed: attempt_failed,
     ResultRefused: refused_result,
+    UnsignedRefused: refused_unsigned,
     JobEnded: ended,
     JobCleaned: lambda _: "its messages were withdrawn: nothing of it can be claimed any more",
     ResultsExpired: lambda _: "its results were let go: they were kept for as long as it asked",

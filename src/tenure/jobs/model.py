@@ -224,6 +224,9 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     stop: AttemptStop | None = None
     stalled: int = 0  # attempts that were ended for their silence. After one of them no learned threshold holds for it
     refused: list[tuple[int, int, str]] = []  # (attempt, delivery, worker) of each result that was refused, once
+    unsigned: tuple[int, float] | None = (
+        None  # the generation of which a result was refused for its signature, and when
+    )
     suspensions: int = 0  # times that it was suspended; above 0 its steps are in the store, too
     waits: WaitsFor | None = None  # what it waits for, or waited for last
     wakes_at: float = 0.0  # 0: no time ends the wait, which began at `waits_since`

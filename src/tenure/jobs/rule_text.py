@@ -36,6 +36,7 @@ RULES: Mapping[Rule, str] = {
     Rule.ALL_STUCK: "nothing advances in any datacenter",
     Rule.REBUILT: "the gate lost its journal, and learned it back from a datacenter",
     Rule.DATACENTER_SAID: "the datacenter said so",
+    Rule.UNSIGNED: "results are signed here, and what is not signed with a key that counts is not believed",
     Rule.PRODUCT_FAILED: "a fault of Tenure itself ends the one thing that it concerns, and nothing else",
 }
 

@@ -36,6 +36,7 @@ from tenure.jobs import (
     submission,
     timeout,
     undo,
+    unsigned_results,
     waits,
     workers,
 )
@@ -51,6 +52,7 @@ MANAGER_TOPICS = (
     submission,
     attempts,
     attempt_results,
+    unsigned_results,
     waits,
     endings,
     undo,

@@ -20,6 +20,7 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_jobs import GateArchive
 from tenure.jobs.timeout import CheckJob
+from tenure.jobs.unsigned_results import FailUnsigned
 from tenure.jobs.waits import WakeSleeper
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
@@ -44,6 +45,7 @@ JobCommand = (
     | CancelJob
     | CheckGlobal
     | GateArchive
+    | FailUnsigned
 )
 
 

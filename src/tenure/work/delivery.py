@@ -206,6 +206,12 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The silences between its proofs; None where it ran for less than a second, or nobody measured it."""
     undoes: bool | None = None
     """True when it registered a compensation, or found one; None where the attempt could not say: it was killed."""
+    digest: b.AnyName | msgspec.UnsetType = msgspec.UNSET
+    """Names the bytes of a result that is in the store, where results are signed."""
+    signer: b.AnyName | msgspec.UnsetType = msgspec.UNSET
+    """The worker that signed it, where it is not `worker`: that one died, and this one cleared up after it."""
+    signature: b.AnyName | msgspec.UnsetType = msgspec.UNSET
+    """The last field, always: it stands for all bytes before it (`result_signatures.py`)."""
 
     @property
     def ok(self) -> bool:

@@ -41,11 +41,13 @@ from tenure.nodes.manager.ended_compensations import EndedCompensations
 from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.manager.signed_results import UnsignedFollowUps, signed_results
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
+from tenure.work.result_signatures import ResultKeys
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
@@ -76,6 +78,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         fleet: FleetSettings | None = None,
         pool: PoolView | None = None,
         parts: Sequence[Callable[[DatacenterLeader], LeaderPart]] = (),
+        result_keys: ResultKeys | None = None,
     ) -> None:
         """`parts` make the parts that run during this term, beside the leader's own loops."""
         super().__init__(mandate, _failed_job)
@@ -86,9 +89,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
         self._ended_steps = EndedSteps(self._engine, self._calls)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self.results = ResultIntake(mandate, self.strikes)
+        self.results = ResultIntake(mandate, self.strikes, signed_results(result_keys, mandate, self._mailbox))
         self._housekeeping = Housekeeping(mandate, self.strikes)
         self.withdrawals = Withdrawals(mandate, self.strikes, self.results, self._mailbox)
+        self._unsigned = UnsignedFollowUps(mandate, self.strikes, self.results, self._mailbox)
         self._values = StoredValues(self._engine, self._calls)
         self._compensations = EndedCompensations(self.ledger, self._engine, self._calls)
         self.timers: Timers[str] = Timers()
@@ -101,6 +105,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             "wake": self._wake,
             "dispatch": self.dispatch,
             "withdraw": self.withdrawals.tend,
+            "unsigned": self._unsigned.tend,
             "revoke": self._revoke,
             "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
@@ -195,6 +200,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self.clockwork.next_due(),
             next_dispatch_at(self.ledger.book, self.now()),
             self.withdrawals.next_due(),
+            self._unsigned.next_due(),
             self.ledger.book.waits.sleeping.next_due(),
         )
 

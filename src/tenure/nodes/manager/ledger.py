@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tenure.control.messages.jobs import MANAGER_ELECTION
 from tenure.engines.contracts import Mailbox, Message, Term
 from tenure.errors import TenureError
 from tenure.jobs import Decision, JobBook, JobSettings, decide
-from tenure.jobs.attempt_results import RecordFailure, RecordResult
+from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.budget import fits_a_snapshot, max_result_bytes, needs_measuring
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
@@ -27,7 +28,6 @@ from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
 from tenure.jobs.outbox import keep_archive, to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import PageName, is_paged, keys_of
-from tenure.jobs.waits import RecordSuspended
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.result_commands import attempt_of, command_for
@@ -36,6 +36,9 @@ from tenure.nodes.state_saving import PagesAhead, StateCut
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
 from tenure.values import result_key
 from tenure.work.delivery import WorkItem, WorkResult
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.signed_results import SignedResults
 
 JOURNAL = "jobs"
 """The name of a datacenter's journal."""
@@ -158,13 +161,17 @@ Result = Message[WorkResult, WorkItem]
 class ResultIntake:
     """The part of a leader that takes results. `run` is one of its loops."""
 
-    def __init__(self, mandate: JobMandate, strikes: JobStrikes[Decision]) -> None:
+    def __init__(self, mandate: JobMandate, strikes: JobStrikes[Decision], signed: SignedResults | None = None) -> None:
+        """`signed` checks the signatures of results; None where they have none."""
         environment = mandate.environment
+        self._signed = signed
         self._ledger, self._strikes, self._failures = mandate.ledger, strikes, mandate.keeper.failures
         self._calls, self._now, self._log = environment.calls, mandate.now, environment.log
         self._lease_s = mandate.term_s
         """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `take`."""
-        self._results: Mailbox[WorkResult, WorkItem] = environment.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        # A signature is about bytes, so `signed` opens them.
+        kind: Any = WorkResult if signed is None else msgspec.Raw
+        self._results: Mailbox[WorkResult, WorkItem] = environment.engine.mailbox(RESULTS, kind, WorkItem)
         self._values = StoredValues(environment.engine, environment.calls)
         self.drained_until = 0.0
         """The engine's time up to which every enqueued result is recorded. A deadline that passed after it must not count yet."""
@@ -209,7 +216,7 @@ class ResultIntake:
             if messages:
                 times = [message.enqueued_at for message in messages]
                 self._held[call], self._newest = min(times), max(self._newest, *times)
-                recorded = await self._record(messages)
+                recorded = await self._record_opened(messages)
                 for message in await self._calls.run(self._results.acknowledge_many, recorded):
                     self._log.info(f"result {message.id} comes again: it was recorded, and will be known already")
         except BaseException:
@@ -220,12 +227,24 @@ class ResultIntake:
             self._held.pop(call, None)
         return len(messages)
 
+    async def _record_opened(self, messages: Sequence[Result]) -> list[Result]:
+        """Opens results where they are signed, and records them. Returns the results to acknowledge."""
+        if self._signed is None:
+            return await self._record(messages)
+        try:
+            unreadable = self._signed.open(messages)
+            buried = [message for message, why in unreadable if not await self._bury(message, why)]
+            recorded = await self._record([one for one in messages if one not in [bad for bad, _ in unreadable]])
+            return [*recorded, *(bad for bad, _ in unreadable if bad not in buried)]
+        finally:
+            self._signed.close(messages)
+
     async def _record(self, messages: Sequence[Result]) -> list[Result]:
         """Records results with as few appends as they need. One that fails is tried once more alone, and then set aside.
 
         Returns the results to acknowledge.
         """
-        made: list[tuple[Result, RecordResult | RecordFailure | RecordSuspended]] = []
+        made: list[tuple[Result, Command]] = []
         failed: list[Result] = []
         for message in messages:
             try:
@@ -277,10 +296,14 @@ class ResultIntake:
             return True
         return False
 
-    async def command_for(self, message: Result) -> RecordResult | RecordFailure | RecordSuspended | None:
+    async def command_for(self, message: Result) -> Command | None:
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
         command = command_for(message, self._withdrawn(message))
+        if command is not None and self._signed is not None:
+            instead = await self._signed.instead(message, command)
+            if instead is not None:
+                return instead
         most = max_result_bytes(self._ledger.book)
         if not isinstance(command, RecordResult) or (
             len(message.body.result) <= most and fits_a_snapshot(command.result)

@@ -59,6 +59,7 @@ from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_lines import worker_node
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
+from tenure.work.result_signatures import ResultKeys
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.serving import ManagerMetrics
@@ -77,6 +78,8 @@ class ManagerSetup:
     snapshot_every: int = SNAPSHOT_EVERY
     raise_format: bool | None = False
     """True saves the state in pages from now on, which earlier releases cannot read; None does so for a new datacenter only."""
+    result_keys: ResultKeys | None = None
+    """The keys that results have to be signed with; None: any result is believed that comes from the holder of the work."""
     engine_submissions: bool = False
     """Takes submissions that came through the engine, too (`client.transactions`). Every process does; worlds of the simulator need no such loop."""
 
@@ -184,7 +187,10 @@ class Manager:
             parts.append(partial(FormatRaise, bool(self._setup.raise_format)))
         if self._setup.engine_submissions:
             parts.append(partial(SubmissionIntake, mandate))
-        return DatacenterLeader(mandate, self._identity, fleet=self._setup.fleet, pool=self._pool, parts=parts)
+        setup, pool = self._setup, self._pool
+        return DatacenterLeader(
+            mandate, self._identity, fleet=setup.fleet, pool=pool, parts=parts, result_keys=setup.result_keys
+        )
 
     async def run(self) -> None:
         """Stands for election, leads and follows, until cancelled. Cancelling resigns from the term."""

@@ -43,6 +43,7 @@ from tenure.jobs.alarms import (
     outgrown,
     stranded,
     unserved,
+    unsigned,
     waiting_long,
 )
 from tenure.jobs.answer import quoted
@@ -149,6 +150,7 @@ class Observer:
             *unserved(book, node.time.now()),
             *misfits(book),
             *failed_compensations(book),
+            *unsigned(book, node.time.now()),
             *waiting_long(book, node.time.now()),
             *waiting,
             *down(book, node.time.now()),

@@ -40,6 +40,7 @@ from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
 from tenure.jobs.settings import KEEP_ARCHIVE_S, PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.unsigned_results import UnsignedRefused
 from tenure.jobs.work_left import work_left
 from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
@@ -59,6 +60,7 @@ from tenure.nodes.node_process import (
     node_process,
     readiness,
 )
+from tenure.work.result_signatures import ResultKeys
 
 _WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)
 _LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
@@ -101,6 +103,7 @@ class ManagerMetrics:
             Dispatched: lambda book, event: self.dispatched.inc(),
             WorkflowStarted: self._started,
             ResultRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
+            UnsignedRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
             WorkerEvicted: lambda book, event: self.evicted.inc(),
             ExtensionGranted: lambda book, event: self.extensions.labels("granted").inc(),
             ExtensionDenied: lambda book, event: self.extensions.labels("denied").inc(),
@@ -235,6 +238,8 @@ class ManagerSettings(NodeSettings):
     """The bytes of state at which the leader refuses new jobs; 48 MiB at most until the format is raised."""
     raise_format: bool = False
     """True saves the state in pages from now on, which earlier releases cannot read. A new datacenter does so in any case."""
+    result_keys: ResultKeys | None = field(default=None, repr=False)
+    """The keys that results have to be signed with."""
     hooks: Sequence[HookSettings] = ()
     """Whom it tells of alarms and of ends of jobs."""
 
@@ -263,7 +268,15 @@ class ManagerSettings(NodeSettings):
         )
         fleet = FleetSettings(healthcheck_s=self.healthcheck_s)
         raised = self.raise_format or None
-        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet, raise_format=raised, engine_submissions=True)
+        return ManagerSetup(
+            self.datacenter,
+            self.term_s,
+            jobs,
+            fleet,
+            raise_format=raised,
+            result_keys=self.result_keys,
+            engine_submissions=True,
+        )
 
 
 async def serve(

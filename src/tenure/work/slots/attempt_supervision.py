@@ -318,6 +318,7 @@ class AttemptSupervision:
             if watched is not None and reading is not None:
                 failure = failure.after_beats(watched.watch.history, held.occupant, reading, self._clock)
                 measured = held.after_silence(record, reading, self._clock)
+            measured = self._deliveries.with_claim(measured)  # now: the desk forgets the claim before the call is made
             self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(measured, failure))
         return held
 

@@ -26,6 +26,7 @@ from tenure.work.attempt_failures import unstarted_result
 from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
 from tenure.work.output_stream import last_chunk, put_chunk
+from tenure.work.result_signatures import ClaimedAttempt, ResultSigner
 from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
 from tenure.work.slots.slot_channel import (
@@ -82,11 +83,13 @@ class DeliveryCalls:
         log: NodeLog,
         errors: IsolatedErrors,
         on_engine_lost: Callable[[EngineWentBackError], None],
+        signer: ResultSigner | None = None,
     ) -> None:
         self._worker, self._lines, self._threads, self._courier_threads = worker, lines, threads, courier_threads
         self._courier, self._clock, self._log, self._errors = courier, clock, log, errors
         self._on_engine_lost = on_engine_lost
-        self._settler = Settler(engine, clock=clock, random=random, log=log)
+        self._signer = signer
+        self._settler = Settler(engine, clock=clock, random=random, log=log, signer=signer)
         self._logs = engine.store("logs")
         self._lock = threading.Lock()
         self.dropping = False
@@ -197,12 +200,19 @@ class DeliveryCalls:
         else:
             channel.send(answer)
 
+    def signed(self, held: HeldWork, reply: bytes) -> bytes:
+        """Returns an encoded reply of a slot with the signature of this worker, where results are signed. It names the attempt that was claimed."""
+        if self._signer is None or not held.head.managed:
+            return reply
+        return self._signer.sign(reply, ClaimedAttempt.of(held.head, held.message.fence))
+
     # Calls to make with `submit` or `in_order`.
 
     def settle_alone(self, held: HeldWork, result: WorkResult, retry: Retry = ONCE) -> None:
         """Settles an outcome by the policy of its item and its workflow, for as long as the lease holds: a failure, or a large result. This is a call."""
         message, head = held.message, held.head
-        settle = partial(self._settler.settle, message, managed=head.managed, retry=retry)  # type: ignore[arg-type]
+        claim = ClaimedAttempt.of(head, message.fence)
+        settle = partial(self._settler.settle, message, managed=head.managed, retry=retry, claim=claim)  # type: ignore[arg-type]
         if self.dropping:
             return
         try:

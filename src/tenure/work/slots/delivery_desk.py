@@ -304,7 +304,7 @@ class DeliveryDesk:
             self._page.free(self._unanswered.pop((seat, frame.number), -1))
             return
         if frame.ok and not frame.log and claim.held.calls is None and len(frame.result) <= MAX_MESSAGE_RESULT_BYTES:
-            self._exchange.settle(claim, frame.result)
+            self._exchange.settle(claim, self._calls.signed(claim.held, frame.result))
         else:
             call = partial(self._settle_in_order, claim, frame)
             self._calls.in_order(claim.held, f"settling {claim.held.head.workflow}", call)
@@ -315,7 +315,7 @@ class DeliveryDesk:
             self._calls.keep_log(claim.held, frame.log)
         if frame.ok and len(frame.result) <= MAX_MESSAGE_RESULT_BYTES:
             with self._lock:
-                self._exchange.settle(claim, frame.result)
+                self._exchange.settle(claim, self._calls.signed(claim.held, frame.result))
                 self._exchange.look_again()
             return
         result = msgspec.json.decode(frame.result, type=WorkResult)

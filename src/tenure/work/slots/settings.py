@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tenure.beat.ladder import Ladder
 from tenure.engines.contracts.engine import MAX_VISIBILITY_S, MAX_WAIT_S
 from tenure.errors import LimitError
+
+if TYPE_CHECKING:
+    from tenure.work.result_signatures import ResultKeys
 
 LEAST_SETTLE_S = 10.0
 """A busy machine and a slow store take seconds to write a log and an outcome, however short the lease is."""
@@ -51,6 +54,8 @@ class SlotSettings:
     """`module:function` that connects a worker with the managers, for workflows that submit jobs; empty: they cannot."""
     token: str = field(default="", repr=False)
     """The token of the datacenter. The supervisor uses it; slots do not get it."""
+    result_keys: ResultKeys | None = field(default=None, repr=False)
+    """The keys with which the supervisor signs outcomes; slots do not get them. None: it signs nothing."""
     waits_for_engine: bool = False
     """An engine that is away at the start is waited for. Otherwise the supervisor raises its error."""
 

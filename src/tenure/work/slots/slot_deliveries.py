@@ -19,6 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tenure.beat.board import BeatBoard, BoardIdentity, check_own_folder
 from tenure.beat.gaps import silence_of
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
@@ -28,11 +30,13 @@ from tenure.errors import BoardError, EngineWentBackError, ForeignFileError, Ten
 from tenure.logs import NodeLog
 from tenure.silence import AttemptSilence
 from tenure.work.attempt_logs import FileLines, fence_of, keep_log, key_of
-from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult, extend_message
+from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkItem, WorkResult, extend_message
+from tenure.work.result_signatures import ClaimedAttempt, ResultSigner
 from tenure.work.runner import Settler, run_steps
 from tenure.work.slots.claim_page import ClaimPage, HeldClaim, claim_path
 from tenure.work.slots.processes import is_alive, kill_strays
 
+_decode_head = msgspec.json.Decoder(WorkHead).decode
 LOCK_S = 0.5
 """For so long in all a cleanup waits for boards of dead workers of its own engine whose lock somebody has. A cleanup for another engine holds a lock for
 moments only. Without the wait, a worker that started at such a moment left the work of its predecessor to the end of its leases."""
@@ -53,6 +57,8 @@ class HeldDelivery(NamedTuple):
     mark: int = 0
     """Names the checkpoint that it had saved (`mark_of`); 0 where the board does not tell."""
     silence: AttemptSilence | None = None
+    claim: ClaimedAttempt | None = None
+    """The attempt that was claimed; None where this process did not claim it."""
 
     @classmethod
     def on(cls, record: BeatRecord) -> HeldDelivery | None:
@@ -94,6 +100,7 @@ class SlotDeliveries:
         log: NodeLog,
         on_engine_lost: Callable[[EngineWentBackError], None] = lambda error: None,
         claimed: Callable[[str], Message[Any, Any] | None] = lambda receipt: None,
+        signer: ResultSigner | None = None,
     ) -> None:
         """`on_engine_lost` is called, from any thread, when the engine turns out to have lost what it had acknowledged.
 
@@ -102,7 +109,7 @@ class SlotDeliveries:
         self._engine, self._worker, self._lines, self._clock, self._log = engine, worker, lines, clock, log
         self._on_engine_lost, self._claimed = on_engine_lost, claimed
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._settler = Settler(engine, clock=clock, random=random, log=log)
+        self._settler = Settler(engine, clock=clock, random=random, log=log, signer=signer)
         self._logs = engine.store("logs")
 
     def extend(self, occupant: Occupant, seconds: float) -> float:
@@ -125,13 +132,22 @@ class SlotDeliveries:
         except TenureError as error:
             self._log.warning(f"could not give {occupant.workflow} back: {error}")
 
+    def with_claim(self, held: HeldDelivery) -> HeldDelivery:
+        """Returns it with the attempt that this process claimed under its receipt. The board may say another: the slot could write to it."""
+        message = self._claimed(held.occupant.ticket.receipt_handle)
+        if message is None:
+            return held
+        return held._replace(claim=ClaimedAttempt.of(_decode_head(message.body), message.fence))
+
     def fail(self, held: HeldDelivery, failure: WorkFailure) -> None:
         """Settles an attempt whose slot died, by the policy that the board recorded for it."""
         occupant = held.occupant
         try:
             self._keep_log(held)
             message = self._adopt(held)
-            settle = partial(self._settler.settle, message, managed=occupant.managed, retry=occupant.retry)
+            settle = partial(
+                self._settler.settle, message, managed=occupant.managed, retry=occupant.retry, claim=held.claim
+            )
             steps = self._settler.until_settled(settle, self._result(held, failure), lambda: message.lease_until)
             word = run_steps(steps, self._clock)
         except TenureError as error:
@@ -197,12 +213,17 @@ class DeadWorkerCleanup:
         random: Random,
         log: NodeLog,
     ) -> None:
+        self._signer: ResultSigner | None = None
         self._folder, self._engine, self._engine_name = folder, engine, engine_name
         self._clock, self._random, self._log = clock, random, log
         self._wait_until = clock.monotonic() + LOCK_S
 
-    def clear(self) -> int:
-        """Cleans up, and returns for how many dead workers. It skips living workers, and dead ones that held work of another engine."""
+    def clear(self, signer: ResultSigner | None = None) -> int:
+        """Cleans up, and returns for how many dead workers. It skips living workers, and dead ones that held work of another engine.
+
+        `signer` signs what it says of them, where results are signed.
+        """
+        self._signer = signer
         self._wait_until = self._clock.monotonic() + LOCK_S
         cleared = sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
         self._remove_forsaken()
@@ -296,6 +317,7 @@ class DeadWorkerCleanup:
             clock=self._clock,
             random=self._random,
             log=self._log,
+            signer=self._signer,
         )
         found = [held for record in board.records if (held := HeldDelivery.on(record)) is not None]
         for held in found:

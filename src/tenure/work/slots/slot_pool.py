@@ -131,7 +131,7 @@ class SlotProcess:
         self.dump_path.unlink(missing_ok=True)
 
 
-_SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN")
+_SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN", "TENURE_RESULT_KEYS")
 
 
 def _environment() -> dict[str, str]:
@@ -208,7 +208,7 @@ class SlotPool:
             incarnation=incarnation,
             folder=str(folder),
             supervisor=os.getpid(),
-            settings=asdict(replace(settings, token="", courier="")),
+            settings=asdict(replace(settings, token="", courier="", result_keys=None)),
             worker=worker,
         )
         self._mark = f"{MARK}={incarnation}".encode()

@@ -30,6 +30,7 @@ from tenure.logs import NodeLog
 from tenure.randomness import IdSource, fresh_random, new_id
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import CancelCode, WorkFailure
+from tenure.work.result_signatures import signer_for
 from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.claim_queue import MOST_AHEAD
@@ -77,6 +78,7 @@ class Supervisor:
         self.worker = worker or self.incarnation
         """The worker's name. It may stay the same over several starts; the incarnation does not."""
         self._log = log or NodeLog("worker", self.worker)
+        self._signer = signer_for(self.settings.result_keys, self.worker)
         self._on_change = on_change  # called from `run`'s thread when an attempt began or ended
         self.on_turn: Callable[[], None] = lambda: None  # called from there at each turn of its loop
         self._errors = IsolatedErrors(self._log)
@@ -208,7 +210,7 @@ class Supervisor:
             with self._errors.isolate("clearing up after dead workers"):
                 DeadWorkerCleanup(
                     self._folder, engine, engine_name, clock=self._clock, random=self._random, log=self._log
-                ).clear()
+                ).clear(self._signer)
             page = self._open_board(engine_name)
             self._parts = self._make_parts(engine, page, selector)
             try:

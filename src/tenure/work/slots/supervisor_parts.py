@@ -18,6 +18,7 @@ from tenure.errors import EngineWentBackError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
 from tenure.work.attempt_logs import FileLines, LogPublisher
+from tenure.work.result_signatures import signer_for
 from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.attempt_supervision import AttemptSupervision
 from tenure.work.slots.claim_page import ClaimPage
@@ -116,6 +117,7 @@ def _make_desk(context: SupervisorContext, engine: Engine, lines: FileLines) -> 
         log=context.log,
         errors=context.errors,
         on_engine_lost=context.on_engine_lost,
+        signer=signer_for(context.settings.result_keys, context.worker),
     )
     return DeliveryDesk(
         context.settings,
@@ -144,6 +146,7 @@ def _make_attempts(
         log=context.log,
         on_engine_lost=context.on_engine_lost,
         claimed=desk.message_of,
+        signer=signer_for(context.settings.result_keys, context.worker),
     )
     return AttemptSupervision(
         context.settings,
