@@ -1,4 +1,4 @@
-"""Results on their way from one workflow to the next, as plain data: inside a message, or by their key in the engine's store.
+"""Values on their way, as plain data: results from one workflow to the next, inside a message, or by their key in the engine's store.
 
 Leaders make them, workers read them. This file knows neither engines nor codecs.
 """
@@ -25,6 +25,8 @@ LIVE_TTL_S = 366 * 86_400.0
 MAX_SHOWN_BYTES = MAX_VALUE_BYTES
 """The bytes of stored results that one view of an ended job holds; that of a live one, which people look at again and again, has less. The others are asked
 for one by one."""
+ARGUMENTS_STORE = "arguments"
+"""The store of an engine that keeps arguments which are too large for the journal."""
 OUTPUT_STORE = "output"
 """The store of an engine that keeps what workflows emit."""
 OUTPUT_TTL_S = 30 * 86_400.0

@@ -60,7 +60,7 @@ def test_workflows_that_wait_for_each_other_are_refused() -> None:
 
 
 def test_arguments_and_submissions_have_a_size_limit_with_a_remedy() -> None:
-    with pytest.raises(LimitError, match=r"arguments of 'w' is .* bytes, and must be at most 131,072 bytes. Put large"):
+    with pytest.raises(LimitError, match=r"arguments of 'w' is .* bytes, and must be at most 131,072 bytes. Submit it"):
         Desk().submit("j", spec(arguments={"x": "y" * 140_000}))
     many = [spec(f"w{number}", arguments={"x": "y" * 100_000}) for number in range(4)]
     with pytest.raises(LimitError, match=r"submission is .* bytes"):

@@ -50,3 +50,10 @@ def large(ctx: Any, size: int) -> str:
 @workflow
 def measure(ctx: Any) -> int:
     return len(ctx.results[large])
+
+
+@workflow
+def sizes(ctx: Any, text: str, children: int = 0) -> list[int]:
+    """Returns the length of its argument, and those that its children found."""
+    made = [ctx.submit(sizes, text=text + "y", key=str(number)) for number in range(children)]
+    return [len(text), *(one for child in made for one in child.wait())]

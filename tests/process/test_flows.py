@@ -13,11 +13,13 @@ from tenure import JobFailed, embedded
 from tenure.jobs import JobSubmission, WorkflowSpec
 from tenure.local.embedded import Embedded
 
+SERVED = [app.says, app.fetch, app.report, app.large, app.measure, app.sizes]
+
 
 @pytest.fixture(scope="module")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder: Path = tmp_path_factory.mktemp("flows")
-    with embedded(folder, workflows=[app.says, app.fetch, app.report, app.large, app.measure], slots=2) as running:
+    with embedded(folder, workflows=SERVED, slots=2) as running:
         yield running
 
 
@@ -80,3 +82,8 @@ def test_a_result_far_beyond_the_message_limit_is_returned_and_handed_on_and_one
     }
     with pytest.raises(JobFailed, match="result of large is 8,388,610 bytes, and must be at most 7,340,032 bytes"):
         datacenter.submit(app.large, size=8 << 20).wait(timeout=180)
+
+
+def test_arguments_far_beyond_the_message_limit_reach_a_slot_process_and_its_children(datacenter: Embedded) -> None:
+    size = 3 << 20
+    assert datacenter.submit(app.sizes, text="x" * size, children=1).wait(timeout=180) == [size, size + 1]

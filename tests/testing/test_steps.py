@@ -68,6 +68,21 @@ def test_concurrent_steps_and_functions_that_are_not_async(tenure_dc: TestDatace
 
 
 @workflow(max_attempts=3)
+async def mails_the_other_way_round(ctx: Any, people: list[str]) -> list[str]:
+    order = people if ctx.attempt == 1 else people[::-1]
+    sent = await asyncio.gather(*(ctx.step("mail", mail, one, key=one) for one in order))
+    if ctx.attempt == 1:
+        raise OSError("away")
+    return sent
+
+
+def test_concurrent_steps_may_come_in_another_order_and_none_runs_again(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(mails_the_other_way_round, people=["a", "b", "c"])
+    assert job.wait() == ["C", "B", "A"]
+    assert (job.attempts, sorted(ran)) == (2, ["mail a", "mail b", "mail c"])
+
+
+@workflow(max_attempts=3)
 def repeats(ctx: Any) -> None:
     for order in range(2):
         ctx.step("charge", charge, order)

@@ -73,7 +73,7 @@ def _unknown(book: JobBook, spec: WorkflowSpec, now: float) -> UnknownWorkflowEr
 
 def _check_arguments(book: JobBook, spec: WorkflowSpec, found: list[ServedWorkflow]) -> None:
     """Raises unless the arguments fit one of the versions that may do the work. Encoded ones only a worker can check (decision 0334)."""
-    if is_sealed(spec.arguments):
+    if is_sealed(spec.arguments) or spec.arguments_at:  # large ones were checked before they were stored
         return
     wrong = ""
     for one in found:

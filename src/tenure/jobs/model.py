@@ -29,6 +29,8 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     function: b.CalledFunction = ""
     """The registered name of the function. When it is empty, the workflow's own name is used."""
     arguments: dict[str, Any] = {}
+    arguments_at: b.StoreKey = ""
+    """The key in the store of the arguments that are too large for the journal. Only a leader fills it, and a mark stands for each of them (`large_arguments.py`)."""
     after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
     retry: Retry | None = None

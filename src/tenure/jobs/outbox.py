@@ -52,6 +52,8 @@ class Dispatch(NamedTuple):
     """The outcomes of the workflows that it comes after."""
     learned: Learned | None = None
     """The learned threshold, for work that asks for one."""
+    arguments_at: str = ""
+    """The key of its large arguments in the store."""
 
     @property
     def key(self) -> str:
@@ -197,6 +199,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str], now: float)
         workflow.by_workflow,
         {one: handed_result(info, one) for one in spec.after},
         _learned(book, workflow, now),
+        spec.arguments_at,
     )
 
 

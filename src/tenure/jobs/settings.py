@@ -114,7 +114,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits the sizes of whole submissions, arguments, results and errors. The bounds of single fields are in their types (`tenure.bounds`)."""
 
     max_arguments_bytes: int = 131_072
-    """The arguments of one workflow, as JSON, are journaled. Large inputs belong into a store, and their address into the arguments."""
+    """The arguments of one workflow, as JSON, that are journaled. A manager puts larger ones into its store, up to 7 MiB for one job."""
     max_submission_bytes: int = 393_216
     """The bytes of one whole submission. It must fit into one append of the journal."""
     max_result_bytes: int = 16_384

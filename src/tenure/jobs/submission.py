@@ -123,7 +123,7 @@ def check_arguments(spec: WorkflowSpec, limits: JobLimits) -> None:
             f"arguments of {spec.name!r}",
             f"{size:,} bytes",
             f"at most {limits.max_arguments_bytes:,} bytes",
-            remedy="Put large inputs into the store, and pass the key",
+            remedy="Submit it with a client: a manager stores large arguments; in a transaction of yours they have to be small",
         )
     if not fits_a_snapshot(spec.arguments):
         raise LimitError(

@@ -27,6 +27,10 @@ _LATER = ("park", "grace", "retry_of", "unique", "among", "undo_of", "retry_from
 """The fields that came after the first release. `park` and `among` say nothing about the work; the others count where they are set."""
 
 
+_OF_SPEC_ALONE = ("max_attempts", "concurrency", "arguments_at")
+"""The fields of a workflow that came later. The place of large arguments says nothing about them: the marks that stand for them have their hashes."""
+
+
 def digest(submission: JobSubmission) -> str:
     """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor.
 
@@ -50,9 +54,7 @@ def digest(submission: JobSubmission) -> str:
 
 
 def _spec_contents(spec: WorkflowSpec) -> dict[str, Any]:
-    contents = {
-        name: getattr(spec, name) for name in spec.__struct_fields__ if name not in ("max_attempts", "concurrency")
-    }
+    contents = {name: getattr(spec, name) for name in spec.__struct_fields__ if name not in _OF_SPEC_ALONE}
     contents |= {} if spec.concurrency is None else {"concurrency": spec.concurrency}
     most = {} if spec.max_attempts is None else {"max_attempts": spec.max_attempts}
     return contents | {"retry": msgspec.structs.replace(spec.policy, **most)}

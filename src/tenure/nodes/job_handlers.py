@@ -172,6 +172,10 @@ class JobHandlers(ABC):
     async def repeatable(self, job_id: str) -> Repeatable | Reply: ...
 
     @abstractmethod
+    async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
+        """Returns a submission of this node's book with the large arguments that the store has of it."""
+
+    @abstractmethod
     def has_ended(self, job_id: str) -> bool:
         """Returns True when this node's book shows that the job has ended."""
 
@@ -292,6 +296,7 @@ class JobHandlers(ABC):
                 fact=f"the gate lost its journal, and knows of job {request.job_id!r} only how it ended",
                 remedy="Submit it anew",
             )
+        submission = await self.whole_submission(submission)
         again = msgspec.structs.replace(
             submission,
             job_id=request.new_job_id or next_id(request.job_id),

@@ -16,6 +16,7 @@ from tenure.control.admission import Buckets
 from tenure.control.claims import Scope, subject_of
 from tenure.control.messages.tokens import CallerBounds
 from tenure.errors import QuotaExceededError
+from tenure.jobs.large_arguments import stored_bytes
 from tenure.jobs.model import JobSubmission
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class SubjectQuotas:
         if not limits or self._jobs.submission_of(job_id) is not None or self._jobs.has_ended(job_id):
             return None  # asked again: the node answers how it stands
         held = self._of(subject_of(submission.submitted_by))
-        size = len(msgspec.json.encode(submission))
+        size = _size_of(submission)
         for one in limits:
             if refusal := self._why_not(one, held, size) or self._too_fast(one, submission):
                 return refusal
@@ -97,8 +98,13 @@ class SubjectQuotas:
 def _by_subject(submissions: Iterable[JobSubmission]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for one in submissions:
-        found.setdefault(subject_of(one.submitted_by), {})[one.job_id] = len(msgspec.json.encode(one))
+        found.setdefault(subject_of(one.submitted_by), {})[one.job_id] = _size_of(one)
     return found
+
+
+def _size_of(submission: JobSubmission) -> int:
+    """Returns the bytes of a submission, also of what the store has of it."""
+    return len(msgspec.json.encode(submission)) + stored_bytes(submission.workflows)
 
 
 def _shown(most: int | None) -> str:

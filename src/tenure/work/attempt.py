@@ -20,6 +20,7 @@ from tenure.errors import (
     ArgumentsError,
     Cancelled,
     CodecError,
+    EngineError,
     LimitError,
     ReceiptHandleExpiredError,
     StepConflictError,
@@ -114,6 +115,8 @@ class Attempt:
             self._open_arguments(found)
         except (ArgumentsError, CodecError) as error:
             return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
+        except EngineError as error:  # of the store that has the large ones: another attempt may reach it
+            return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error))
         except Exception as error:  # of a type of the user's
             return WorkFailure(
                 cause=Cause.BAD_ARGUMENTS, reason=describe_error(error), evidence=exception_evidence(error)
@@ -123,8 +126,19 @@ class Attempt:
     def _open_arguments(self, found: Workflow[..., Any]) -> None:
         self.handle.use(self._registry.codec)
         if not self.item.undo_of:  # compensations have arguments of their own
-            given = opened_value(self._registry.codec, self.item.args, f"arguments {self.item.workflow}")
+            given = opened_value(self._registry.codec, self._given(), f"arguments {self.item.workflow}")
             self.arguments = found.check_arguments(given)
+
+    def _given(self) -> dict[str, Any]:
+        """Returns the arguments as they were submitted. Raises `ArgumentsError` where the store has the large ones no more."""
+        if not self.item.args_at:
+            return self.item.args
+        stored = self.delivery.stored_arguments()
+        if stored is None:
+            raise ArgumentsError(
+                "the store has its large arguments no more", remedy="Submit the job anew, with its arguments"
+            )
+        return {**self.item.args, **msgspec.json.decode(stored)}
 
     def _used_up(self, limit: int) -> WorkFailure | None:
         """Returns a failure when the deliveries exceed the limit. Work that kills its worker each time never reaches an outcome.

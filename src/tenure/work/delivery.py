@@ -68,6 +68,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The signals that its job has got so far."""
     undo_of: str = ""
     """The ended job whose compensations this work runs, in place of the workflow's function; empty for all other work."""
+    args_at: str = ""
+    """The key of its large arguments in the store. In `args` a mark stands for each of them."""
 
     def stall_under(self, set_s: float) -> tuple[float, bool]:
         """Returns the stall threshold that holds, and True where it is a learned one. That holds only where it is shorter than the set one."""
@@ -269,6 +271,10 @@ class WorkDelivery(ABC):
         """Returns the stored result of a workflow that this one comes after; None where the store has it no more."""
 
     @abstractmethod
+    def stored_arguments(self) -> bytes | None:
+        """Returns the arguments that were too large for the message; None where the store has them no more."""
+
+    @abstractmethod
     def put_output(self, chunk: bytes) -> None:
         """Writes a chunk of the output, under the fence. It is durable when this returns."""
 
@@ -324,6 +330,9 @@ class EngineDelivery(WorkDelivery):
 
     def stored_result(self, name: str) -> bytes | None:
         return self._settler.results.get(self.item.results[name].key)
+
+    def stored_arguments(self) -> bytes | None:
+        return self._settler.arguments.get(self.item.args_at)
 
     def put_output(self, chunk: bytes) -> None:
         from tenure.work.output_stream import put_chunk  # most workflows emit nothing

@@ -21,6 +21,7 @@ from tenure import tracing
 from tenure.bounds import as_name
 from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
+from tenure.jobs.large_arguments import too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.served_workflow import KeyLimit, Unique
@@ -147,14 +148,20 @@ def submission_for(
 
 
 def with_codec(codec: Codec | None, submission: JobSubmission) -> JobSubmission:
-    """Returns the submission with its arguments encoded, where there is a codec. No manager can check those against a function's types."""
+    """Returns the submission as it is sent: with its arguments encoded, where there is a codec. No manager can check those against a function's types.
+
+    Raises `LimitError` for arguments that no store of an engine can hold.
+    """
     if codec is None:
+        too_large(submission)
         return submission
     specs = tuple(
         msgspec.structs.replace(one, arguments=sealed_value(codec, one.arguments, f"arguments {one.called}"))
         for one in submission.workflows
     )
-    return msgspec.structs.replace(submission, workflows=specs)
+    sealed = msgspec.structs.replace(submission, workflows=specs)
+    too_large(sealed)
+    return sealed
 
 
 def submit_span(submission: JobSubmission) -> tuple[str, dict[str, str]]:

@@ -15,7 +15,7 @@ from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
-from tenure.values import LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, OUTPUT_STORE, RESULTS_STORE, result_key
+from tenure.values import ARGUMENTS_STORE, LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, OUTPUT_STORE, RESULTS_STORE, result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkMessage, WorkResult
 from tenure.work.kept_compensations import KeptCompensations
 from tenure.work.kept_steps import KeptSteps
@@ -42,7 +42,7 @@ class Settler:
         """`signer` signs what leaders get; None where they check nothing."""
         self._clock, self._random, self._log, self._signer = clock, random, log, signer
         self._evidence = engine.store("evidence")
-        self.results, self.output = engine.store(RESULTS_STORE), engine.store(OUTPUT_STORE)
+        self.results, self.output, self.arguments = map(engine.store, (RESULTS_STORE, OUTPUT_STORE, ARGUMENTS_STORE))
         self.kept_steps, self.compensations = KeptSteps(engine), KeptCompensations(engine)
 
     def until_settled(

@@ -89,7 +89,7 @@ SUBMISSION: dict[str, Any] = {
     "retry_of": "earlier",
 }
 
-REFUSED_BY_GATES = {"unique", "undo_of"}
+REFUSED_BY_GATES = {"unique", "undo_of", "arguments_at"}
 NEEDS_STEPS = {"retry_from"}
 """A datacenter refuses what has no steps to begin from (`test_gate.py` has one that has)."""
 

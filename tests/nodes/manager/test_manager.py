@@ -227,7 +227,7 @@ def test_submissions_that_do_not_fit_into_one_append_are_written_in_several() ->
     async def story(group: ManagerGroup) -> None:
         manager, _ = group.open("m-1")
         await group.until(lambda: manager.leads)
-        big = {"text": "x" * 120_000}
+        big = {"text": "x" * 80_000}
         answers = await asyncio.gather(
             *(
                 ask(

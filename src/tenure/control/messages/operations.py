@@ -110,6 +110,8 @@ __all__ = [
 ]
 
 MAX_REQUEST_BYTES = 1 << 20
+MAX_SUBMISSION_BYTES = 8 * MAX_REQUEST_BYTES
+"""A request that carries submissions: their arguments may have 7 MiB."""
 
 
 class Within(StrEnum):
@@ -185,7 +187,14 @@ WITHIN: dict[type[Request], Within] = {
 """How each request of a bound caller is held within its bounds. What is not here is refused to such callers."""
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation(Submit, Done, Role.CLIENT, False, "Run a job, once, however often it is asked"),
+    Operation(
+        Submit,
+        Done,
+        Role.CLIENT,
+        False,
+        "Run a job, once, however often it is asked",
+        body_bytes=MAX_SUBMISSION_BYTES,
+    ),
     Operation(Cancel, Done, Role.CLIENT, False, "End a job now, or before it is known"),
     Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
     Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
@@ -197,6 +206,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Role.CLIENT,
         False,
         "Have a job run again and again: by cron, or every so often",
+        body_bytes=MAX_SUBMISSION_BYTES,
         at_gate=AtGate.PASSED,
     ),
     Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on", at_gate=AtGate.PASSED),
@@ -216,7 +226,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Role.CLIENT,
         False,
         "Run many jobs; each has an outcome of its own",
-        body_bytes=8 * MAX_REQUEST_BYTES,
+        body_bytes=MAX_SUBMISSION_BYTES,
     ),
     Operation(GetResult, ResultView, Role.CLIENT, True, "What a workflow returned; may wait for its end"),
     Operation(RetryJob, Done, Role.CLIENT, False, "Run an ended job once more, as a new job that names the old one"),
@@ -307,6 +317,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Role.NODE,
         False,
         "A gate's submissions, decisions and questions",
+        body_bytes=MAX_SUBMISSION_BYTES,
         at_gate=AtGate.REFUSED,
     ),
     Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),

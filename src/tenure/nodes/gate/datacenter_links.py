@@ -36,6 +36,7 @@ from tenure.control.messages.workflows import ListWorkflows, WorkflowList
 from tenure.control.stream_format import StreamItem
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
+from tenure.jobs.large_arguments import stored_bytes
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.gate.probes import ProbeTools
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
@@ -45,9 +46,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _size_of(message: GateMessage) -> int:
-    return len(_encode(message)) if isinstance(message, JobSubmission) else 200
+    return len(_encode(message)) + stored_bytes(message.workflows) if isinstance(message, JobSubmission) else 200
 
 
+async def as_it_is(submission: JobSubmission) -> JobSubmission:
+    return submission
+
+
+WholeSubmission = Callable[[JobSubmission], Awaitable[JobSubmission]]
 AskOrder = Callable[[Sequence[str]], list[str]]
 LIMITS = LaneLimits[GateMessage](MOST_WORDS, under_way=4, size_of=_size_of, bytes=MOST_BYTES)
 """With four requests under way, one that hangs takes a quarter of the lane."""
@@ -64,8 +70,9 @@ class DatacenterLink:
         said: Callable[[DatacenterSaid], Awaitable[None]],
         failed: Callable[[str, Exception], Awaitable[None]],
         order: AskOrder,
+        whole: WholeSubmission,
     ) -> None:
-        self._order = order
+        self._order, self._whole = order, whole
         self.name, self._timeout_s, self._said, self._log = name, tools.settings.timeout_s, said, tools.log
         self.route = Route(tools.caller, addresses)
         keep = partial(tools.keeper.keep, f"link to {name}")
@@ -89,7 +96,8 @@ class DatacenterLink:
         return await self.route.ask(request, self._timeout_s + wait_s)
 
     async def _send(self, batch: list[GateMessage]) -> None:
-        submissions = tuple(one for one in batch if isinstance(one, JobSubmission))
+        # Large arguments are read only now: what waits in a lane has their keys.
+        submissions = tuple([await self._whole(one) for one in batch if isinstance(one, JobSubmission)])
         words: tuple[GateWord, ...] = tuple(one for one in batch if not isinstance(one, JobSubmission))
         told = TellDatacenter(datacenter=self.name, submissions=submissions, words=words)
         try:
@@ -116,11 +124,13 @@ class DatacenterLinks:
         said: Callable[[DatacenterSaid], Awaitable[None]],
         failed: Callable[[str, Exception], Awaitable[None]],
         order: AskOrder = list,
+        whole: WholeSubmission = as_it_is,
     ) -> None:
         """`said` is called with each answer of a datacenter, `failed` with a job whose message cannot be sent, and the exception. `order` puts
-        the managers of a datacenter into the order in which they should be asked."""
+        the managers of a datacenter into the order in which they should be asked. `whole` returns a submission with its large arguments."""
         self._links = {
-            name: DatacenterLink(name, addresses, tools, said, failed, order) for name, addresses in datacenters.items()
+            name: DatacenterLink(name, addresses, tools, said, failed, order, whole)
+            for name, addresses in datacenters.items()
         }
 
     def put(self, owed: Owed) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenure import machine
 from tenure.clock import Clock
 from tenure.control.messages.gates import AskGate, GateView
-from tenure.control.messages.jobs import LeaderView, address_of
+from tenure.control.messages.jobs import LeaderView, Submit, SubmitMany, address_of
 from tenure.control.messages.nodes import GateNode
+from tenure.control.messages.wire import Request
 from tenure.health.node_states import GateHealthState
 from tenure.health.overload import (
     ASSESS_EVERY_S,
@@ -52,6 +53,13 @@ class Shed(NamedTuple):
     fact: str
     remedy: str
     retry_after_s: float
+
+
+def priority_of(request: Request) -> int:
+    """Returns the highest priority of the jobs in a request, so that no job is turned away because of the others beside it."""
+    if isinstance(request, Submit):
+        return request.submission.priority or 0
+    return max((one.priority or 0 for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
 
 
 class GateLoad:

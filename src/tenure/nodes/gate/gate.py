@@ -52,6 +52,7 @@ from tenure.nodes.gate.fitness import (
     gate_view,
     leader_view,
     memory_percent,
+    priority_of,
 )
 from tenure.nodes.gate.job_handlers import GateJobHandlers, Placement
 from tenure.nodes.gate.leader import JOURNAL, TELLING, GateLeader, GateLeadership, GateMandate, GateRules
@@ -128,10 +129,8 @@ class Gate:
         self.load = GateLoad(clock, config=setup.overload, memory=setup.memory, on_shed=shed, log=log)
         self._flow = Forwarding(clock)
         self.fitness = GateFitness(name, tools, self.peers, self.watch, self.load, self._flow, self._hand_over)
-        self.links = DatacenterLinks(
-            tools, setup.datacenters, said=self._heard_back, failed=self._cannot_say, order=self.watch.ask_order
-        )
         self._jobs = GateJobHandlers(self, environment.engine, environment.calls, clock)
+        self.links = self._make_links(tools, setup)
         self.leadership = self._make_leadership(environment, setup)
         self.placement = Placement(address, self.peers, self.leadership, self.watch, self._flow)
         self.queries = DatacenterQueries(name, self.links, self.watch.why_silent, self.failures)
@@ -157,6 +156,16 @@ class Gate:
             Forward: self._forwarded,
             GetEvents: self.events.page,
         }
+
+    def _make_links(self, tools: ProbeTools, setup: GateSetup) -> DatacenterLinks:
+        return DatacenterLinks(
+            tools,
+            setup.datacenters,
+            said=self._heard_back,
+            failed=self._cannot_say,
+            order=self.watch.ask_order,
+            whole=self._jobs.whole_submission,
+        )
 
     def _make_leadership(self, environment: Environment, setup: GateSetup) -> GateLeadership:
         return Leadership(
@@ -257,7 +266,7 @@ class Gate:
 
         Each gate that a request comes to judges its own load: the one that passes the request on, and the one that handles it.
         """
-        shed = self.load.why_not(ASKED.get(type(request), RequestKind.VITAL), _priority(request))
+        shed = self.load.why_not(ASKED.get(type(request), RequestKind.VITAL), priority_of(request))
         if shed is None:
             return None
         return Problem(
@@ -374,13 +383,6 @@ class Gate:
         if self.leadership.leader is not None:
             self._log.warning(f"hands over: {reason}")
             self.leadership.leader.step_down(reason)
-
-
-def _priority(request: Request) -> int:
-    """Returns the highest priority of the jobs in a request, so that no job is turned away because of the others beside it."""
-    if isinstance(request, Submit):
-        return request.submission.priority or 0
-    return max((one.priority or 0 for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
 
 
 def _at_gate(request: Request) -> AtGate:

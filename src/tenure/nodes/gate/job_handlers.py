@@ -50,6 +50,7 @@ from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit
 from tenure.jobs.gate_steering import GateSteer
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.large_arguments import check_not_stored
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, answered_there, why_everywhere
@@ -60,6 +61,7 @@ from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
 from tenure.nodes.job_listing import gate_list
 from tenure.nodes.job_views import gate_view, in_our_time
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
@@ -78,13 +80,29 @@ class GateJobHandlers(JobHandlers):
         self.handlers = {**self.handlers, GetOutput: self._bounded(self._where_it_ran)}
         self._gate, self._calls = gate, calls
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
+        self._arguments = StoredArguments(engine, calls)
 
     @property
     def position(self) -> tuple[int, int]:
         return self._gate.leadership.epoch, self._gate.leadership.ledger.seq
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[GateDecision | TenureError]:
-        return await self._gate.placement.place_all(submissions)
+        kept = [await self._kept(one) for one in submissions]
+        placed = [one for one in kept if isinstance(one, JobSubmission)]
+        outcomes = await self._gate.placement.place_all(placed)
+        for one, outcome in zip(placed, outcomes, strict=True):
+            if isinstance(outcome, TenureError) and not outcome.retryable and self.submission_of(one.job_id) is None:
+                await self._arguments.delete(stored_keys(one))
+        made = iter(outcomes)
+        return [one if isinstance(one, TenureError) else next(made) for one in kept]
+
+    async def _kept(self, submission: JobSubmission) -> JobSubmission | TenureError:
+        """Returns a submission as the gate's journal can hold it: large arguments are in the gate's own store."""
+        try:
+            check_not_stored(submission)
+            return await self._arguments.kept(submission, write=not self.has_ended(submission.job_id))
+        except ConfigurationError as error:
+            return error
 
     async def cancel(self, request: Cancel) -> GateDecision:
         command = GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
@@ -147,6 +165,9 @@ class GateJobHandlers(JobHandlers):
     async def repeatable(self, job_id: str) -> Repeatable:
         info = await self._known(job_id)
         return Repeatable(info.submission, info.state.terminal, tuple(info.target_datacenters))
+
+    async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
+        return await self._arguments.whole(submission)
 
     async def _known(self, job_id: str) -> GateJobTrackingInfo:
         """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""

@@ -34,6 +34,7 @@ from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.node_rules import WholeStates
+from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import Mandate, Struck, TermLeader, concerns_all
 
 JOURNAL = "gate"
@@ -88,6 +89,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         """Maps each job whose refresh raised to its exception; `follow_up` tries these jobs again, each alone."""
         self._links, self._flow, self._link_suspect, self._heed = links, flow, link_suspect, heed
         self._archive = mandate.environment.engine.store(ARCHIVE)
+        self._arguments = StoredArguments(mandate.environment.engine, mandate.environment.calls)
         self._timers: Timers[str] = Timers()
         self._outbox = GateOutbox(self.ledger.book.settings)
         self._touched: dict[str, None] = {}
@@ -281,6 +283,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         info = self.ledger.book.jobs.get(job_id)
         if info is not None:
             keep_s = self.ledger.book.settings.keep_archive
+            await self._arguments.keep_for(stored_keys(info.submission), keep_s)
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info), ttl=keep_s)
             await self.ledger.commit(GateArchive(by="gate", job_id=job_id))
             self.reported_counts.forget(job_id, info.target_datacenters)

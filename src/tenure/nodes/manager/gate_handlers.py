@@ -51,6 +51,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.steering import ObeyOrder
 from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.gate_reports import GateReporting
+from tenure.nodes.manager.job_handlers import ABOUT_ONE
 from tenure.nodes.manager.leader import DatacenterLeader
 
 if TYPE_CHECKING:
@@ -100,9 +101,15 @@ class GateHandlers:
             return [], []
         # Unanswered submissions stay owed: the gate sends them again, and says meanwhile that this datacenter accepts none.
         submissions = [one for one in submissions if self._manager.takes(one)]
-        commands = [await self._manager.jobs.submit_command(one, by="gate") for one in submissions]
-        outcomes = await self._commit_each(commands)
-        taken, answers = [], []
+        taken, answers, commands = [], [], []
+        for one in submissions:
+            try:
+                commands.append((one, await self._manager.jobs.submit_command(one, by="gate")))
+            except ABOUT_ONE as error:
+                answers.append(self._never(one.job_id, one.gate_epoch, str(error)))
+        submissions = [one for one, _ in commands]
+        outcomes = await self._commit_each([command for _, command in commands])
+        await self._manager.jobs.drop_unused([command for _, command in commands], outcomes)
         for one, outcome in zip(submissions, outcomes, strict=True):
             if isinstance(outcome, DatacenterFullError):
                 continue  # not answered, so the gate still owes it and sends it again

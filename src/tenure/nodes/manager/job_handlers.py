@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tenure import tracing
 from tenure.beat.proof import UNPROVEN
 from tenure.clock import Clock
 from tenure.control.claims import scope
@@ -31,13 +30,15 @@ from tenure.errors import (
     NodeUnavailableError,
     TenureError,
     UnknownJobError,
+    WorkError,
 )
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_of
-from tenure.jobs.endings import CancelJob, JobEnded
+from tenure.jobs.door import enter
+from tenure.jobs.endings import CancelJob
+from tenure.jobs.large_arguments import check_not_stored, too_large
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import secret_names
-from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.why import attempts_to_look_at, why
 from tenure.jobs.why_answer import Why, utc
@@ -47,12 +48,12 @@ from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.earned_time import as_asked
 from tenure.nodes.manager.ended_steps import EndedSteps
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
+from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.values import OUTPUT_STORE, HandedResult
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
@@ -73,6 +74,10 @@ OUTPUT_LOOK_S = 0.25
 """The pause between two looks at the output of a workflow for a caller that waits."""
 
 
+ABOUT_ONE = (ConfigurationError, WorkError, UnknownJobError, EngineCorruptError)
+"""The errors by which one submission of many is refused, and the others are not."""
+
+
 class NamedAttempt(NamedTuple):
     """The attempt that a request means. `ended` is False while the attempt may still log."""
 
@@ -90,7 +95,7 @@ class ManagerJobHandlers(JobHandlers):
         self.handlers = {**self.handlers, GetOutput: self._bounded(self.output)}
         self._manager, self._calls = manager, calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
-        self._steps = EndedSteps(engine, calls)
+        self._steps, self._arguments = EndedSteps(engine, calls), StoredArguments(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
 
     @property
@@ -106,13 +111,26 @@ class ManagerJobHandlers(JobHandlers):
                 continue
             try:
                 commands.append(await self.submit_command(one))
-            except (ConfigurationError, UnknownJobError, EngineCorruptError) as error:  # about this one alone
+            except ABOUT_ONE as error:
                 refused[place] = error
-        outcomes = iter(await self._manager.leadership.commit_all(commands))
-        return [refused.get(place) or next(outcomes) for place in range(len(submissions))]
+        outcomes = await self._manager.leadership.commit_all(commands)
+        await self.drop_unused(commands, outcomes)
+        made = iter(outcomes)
+        return [refused.get(place) or next(made) for place in range(len(submissions))]
+
+    async def drop_unused(self, commands: Sequence[SubmitJob], outcomes: Sequence[Decision | TenureError]) -> None:
+        """Deletes the large arguments of submissions that became no job."""
+        for command, outcome in zip(commands, outcomes, strict=True):
+            if (isinstance(outcome, Decision) and outcome.events) or self.has_ended(command.submission.job_id):
+                continue
+            if isinstance(outcome, TenureError) and outcome.retryable:
+                continue  # it is submitted again; and one whose answer was lost may be in the journal
+            used = stored_keys(self.submission_of(command.submission.job_id))
+            await self._arguments.delete([one for one in stored_keys(command.submission) if one not in used])
 
     async def submit_command(self, submission: JobSubmission, by: str = "") -> SubmitJob:
         """Returns the command that submits a job, with the results that it takes over from the job that it repeats; none where that ran elsewhere."""
+        check_not_stored(submission)
         taken: dict[str, HandedResult] = {}
         forked: tuple[str, ...] = ()
         if submission.retry_of:
@@ -121,7 +139,19 @@ class ManagerJobHandlers(JobHandlers):
             known = self._manager.ledger.book.known_digest(submission.job_id) is not None
             forked = await self._steps.fork(info, submission) if submission.retry_from and not known else ()
             taken = await self._values.taken(info, submission, forked)
+        submission = await self._with_stored_arguments(submission)
         return SubmitJob(submission=submission, by=by or submission.submitted_by, taken=taken, forked=forked)
+
+    async def _with_stored_arguments(self, submission: JobSubmission) -> JobSubmission:
+        """Returns the submission as the journal can hold it. Large arguments are checked here: behind this nobody sees them but the worker."""
+        if not too_large(submission):
+            return submission
+        now = self._manager.now()
+        await self._manager.ledger.read(lambda book: enter(book, submission, now))
+        known = (
+            self._manager.ledger.book.known_digest(submission.job_id) is not None
+        )  # then only the marks are compared
+        return await self._arguments.kept(submission, write=not known)
 
     def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:
         return NodeUnavailableError(
@@ -230,6 +260,9 @@ class ManagerJobHandlers(JobHandlers):
         book = self._manager.ledger.book
         return await self._look_at(job_id, lambda info: Repeatable(as_asked(info, book), info.state.terminal))
 
+    async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
+        return await self._arguments.whole(submission)
+
     async def _look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
         """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""
         found = await self._manager.ledger.read(
@@ -334,36 +367,3 @@ class ManagerJobHandlers(JobHandlers):
             return NamedAttempt(name, number or newest, ended)
 
         return await self._look_at(request.job_id, look)
-
-
-class JobTraces(LeaderPart):
-    """The manager that leads when a job ends records the whole span, also for the terms before its own."""
-
-    def __init__(self, leader: DatacenterLeader) -> None:
-        self._leader = leader
-
-    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        for event in decision.events:
-            if isinstance(event, JobEnded):
-                self._tell(event.job_id)
-
-    def _tell(self, job_id: str) -> None:
-        info = self._leader.ledger.book.jobs.get(job_id)
-        parent = info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
-        if info is None or not parent:
-            return
-        attributes = {
-            "tenure.job": job_id,
-            "tenure.state": info.state.value,
-            "tenure.queue": info.job.submission.queue,
-            "tenure.attempts": sum(one.attempt for one in info.workflows.values()),
-            "tenure.epoch": self._leader.ledger.epoch,
-        }
-        tracing.record(
-            f"job {job_id}",
-            attributes,
-            parent=parent,
-            begun=info.job.submitted_at,
-            ended=info.ended_at,
-            error="" if info.state is JobState.COMPLETED else info.reason or info.state.value,
-        )

@@ -287,6 +287,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             workflow=order.function,
             version=order.version or None,
             args=order.arguments,
+            args_at=order.arguments_at,
             job_id=order.job_id,
             workflow_id=order.workflow,
             attempt=order.attempt,

@@ -33,6 +33,7 @@ from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.result_commands import attempt_of, command_for
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import PagesAhead, StateCut
+from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
 from tenure.values import result_key
 from tenure.work.delivery import WorkItem, WorkResult
@@ -113,6 +114,7 @@ class Housekeeping:
         engine = mandate.environment.engine
         self._ledger, self._strikes, self._calls = mandate.ledger, strikes, mandate.environment.calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, self._calls)
+        self._arguments = StoredArguments(engine, self._calls)
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
@@ -150,6 +152,7 @@ class Housekeeping:
         if (info := book.jobs.get(job_id)) is not None:
             keep_s = keep_archive(book, info)
             record = await self._values.archived(info, now, keep_s)
+            await self._arguments.keep_for(stored_keys(info.job.submission, info.id), keep_s)
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record), ttl=keep_s)
 
 

@@ -47,7 +47,8 @@ from tenure.nodes.manager.child_jobs import ChildJobs
 from tenure.nodes.manager.format_raise import FormatRaise
 from tenure.nodes.manager.gate_handlers import GateHandlers
 from tenure.nodes.manager.hook_notices import HookNotices
-from tenure.nodes.manager.job_handlers import JobTraces, ManagerJobHandlers
+from tenure.nodes.manager.job_handlers import ManagerJobHandlers
+from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls, WorkFlow, drained_by, why_closed
@@ -59,6 +60,7 @@ from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_lines import worker_node
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
+from tenure.nodes.stored_arguments import StoredArguments
 from tenure.work.result_signatures import ResultKeys
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ class Manager:
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
-            **ScheduleHandlers(lambda: self.ledger, self.now, self.write).handlers,
+            **ScheduleHandlers(lambda: self.ledger, self.now, self.write, StoredArguments(engine, calls)).handlers,
             **self.jobs.handlers,
             **QueueHandlers(self).handlers,
             **DeadLetterHandlers(self, engine, calls).handlers,

@@ -6,6 +6,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from tenure.clock import zone
 from tenure.control.claims import scope
 from tenure.control.messages.queues import (
@@ -21,6 +23,7 @@ from tenure.errors import ConfigurationError, DatacenterFullError, UnknownSchedu
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.cron import Zone, due, next_instant
 from tenure.jobs.decisions import Command
+from tenure.jobs.large_arguments import check_not_stored, schedule_owner
 from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.schedules import (
     CronFired,
@@ -38,7 +41,9 @@ from tenure.jobs.timers import Timers
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import JobLedger
+from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import concerns_all
+from tenure.values import LIVE_TTL_S
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""
@@ -147,9 +152,13 @@ class ScheduleHandlers:
     """Answers requests about schedules. `write` commits a command, if this node leads."""
 
     def __init__(
-        self, ledger: Callable[[], JobLedger], now: Callable[[], float], write: Callable[[Command], Awaitable[Reply]]
+        self,
+        ledger: Callable[[], JobLedger],
+        now: Callable[[], float],
+        write: Callable[[Command], Awaitable[Reply]],
+        arguments: StoredArguments,
     ) -> None:
-        self._ledger, self._now, self._write = ledger, now, write
+        self._ledger, self._now, self._write, self._arguments = ledger, now, write, arguments
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             SetSchedule: self._set,
             DropSchedule: self._drop,
@@ -173,11 +182,32 @@ class ScheduleHandlers:
     async def _set(self, request: SetSchedule) -> Reply:
         await self._check_bounds(request.schedule.name, new=True)
         zone(request.schedule.zone)  # raises for an unknown time zone, before the schedule is written
-        return await self._write(PutSchedule(schedule=request.schedule, by=request.by))
+        schedule, name = request.schedule, request.schedule.name
+        before = await self._stored_of(name)
+        check_not_stored(schedule.job, before)  # one that was read from a list may be set again
+        kept = await self._arguments.kept(schedule.job, schedule_owner(name), ttl=None)
+        try:
+            reply = await self._write(PutSchedule(schedule=msgspec.structs.replace(schedule, job=kept), by=request.by))
+        finally:
+            now = await self._stored_of(name)
+            await self._arguments.keep_for([one for one in {*before, *stored_keys(kept)} if one not in now], LIVE_TTL_S)
+        return reply
 
     async def _drop(self, request: DropSchedule) -> Reply:
         await self._check_bounds(request.name)
-        return await self._write(RemoveSchedule(schedule=request.name, by=request.by))
+        before = await self._stored_of(request.name)
+        reply = await self._write(RemoveSchedule(schedule=request.name, by=request.by))
+        await self._arguments.keep_for(before, LIVE_TTL_S)  # what runs goes on, and reads them
+        return reply
+
+    async def _stored_of(self, name: str) -> list[str]:
+        """Returns the keys of the large arguments of a schedule as it is now."""
+
+        def look(book: JobBook) -> list[str]:
+            record = book.state.schedules.get(name)
+            return stored_keys(record.schedule.job) if record is not None else []
+
+        return await self._ledger().read(look)
 
     async def _trigger(self, request: TriggerSchedule) -> Reply:
         await self._check_bounds(request.name)

@@ -35,6 +35,7 @@ from tenure.work.slots.slot_channel import (
     COMPENSATIONS,
     LAST_OUTPUT,
     NOTHING_STORED,
+    OWN_ARGUMENTS,
     PUT_OUTPUT,
     STEP,
     STEPS,
@@ -53,6 +54,7 @@ class FollowedWork(msgspec.Struct, frozen=True):
     """The part of a `WorkItem` that names the results which its slot may read."""
 
     results: dict[str, HandedResult] = {}
+    args_at: str = ""
 
 
 class HeldWork:
@@ -169,11 +171,14 @@ class DeliveryCalls:
         )
 
     def fetch_result(self, channel: FrameChannel, held: HeldWork, request: SlotRequest) -> None:
-        """Reads the stored result of a workflow that the item comes after, then answers."""
+        """Reads the stored result of a workflow that the item comes after, or the item's own large arguments, then answers."""
 
         def call() -> bytes:
-            name = (request.data or b"").decode(errors="replace")
-            handed = msgspec.json.decode(held.message.body, type=FollowedWork).results.get(name)
+            name = (request.data or OWN_ARGUMENTS).decode(errors="replace")
+            work = msgspec.json.decode(held.message.body, type=FollowedWork)
+            if not name:
+                return self._settler.arguments.get(work.args_at) or NOTHING_STORED
+            handed = work.results.get(name)
             return (handed and handed.key and self._settler.results.get(handed.key)) or NOTHING_STORED
 
         self.submit(f"a result for {held.head.workflow}", partial(self._answer, channel, request.ref, call))

@@ -32,6 +32,8 @@ PUT_OUTPUT, LAST_OUTPUT = "put_output", "last_output"
 """The requests to write a chunk of the output, and to read the last one."""
 STORED = "stored"
 """The request for the stored result of a workflow that the item comes after. Its data is that workflow's name, so no slot can ask for other keys."""
+OWN_ARGUMENTS = b""
+"""The data of such a request that asks for the item's own large arguments: no workflow has an empty name."""
 NOTHING_STORED = b""
 """The answer where the store has it no more. No result is empty: the shortest JSON has a byte."""
 COMPENSATE, COMPENSATIONS, COMPENSATED = "compensate", "compensations", "compensated"
@@ -101,6 +103,9 @@ class ChannelDelivery(WorkDelivery):
 
     def stored_result(self, name: str) -> bytes | None:
         return self._channel.ask(self.number, STORED, name.encode()) or None
+
+    def stored_arguments(self) -> bytes | None:
+        return self._channel.ask(self.number, STORED, OWN_ARGUMENTS) or None
 
     def put_output(self, chunk: bytes) -> None:
         self._channel.ask(self.number, PUT_OUTPUT, chunk)
