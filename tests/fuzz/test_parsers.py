@@ -350,6 +350,7 @@ FILES = {
     "work/compensations.py": "what attempts of the same work kept under their receipts; the job that takes it back fails on what it cannot read",
     "work/kept_steps.py": "what a worker kept of the same work",
     "work/step_log.py": "records that attempts of the same work appended under their receipts",
+    "work/attempt.py": "large arguments that a leader stored as JSON; what it raises fails the attempt as bad arguments",
     "work/delivery.py": "work result",
     "work/line_channel.py": "lines between a program and its host, both ours; one that cannot be read is said",
     "work/slots/claim_page.py": "what a worker of this user wrote; an entry with a wrong checksum is passed over",

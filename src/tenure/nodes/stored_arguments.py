@@ -7,6 +7,7 @@ the time of its record. Those of a schedule are under the schedule's own name fo
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError
 from tenure.jobs.large_arguments import arguments_key, too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.nodes.job_handlers import read_record
 from tenure.values import ARGUMENTS_STORE, LIVE_TTL_S
 
 
@@ -60,9 +62,8 @@ class StoredArguments:
                 f"the store has the arguments of workflow {spec.name!r} no more",
                 remedy="Submit the job anew, with its arguments",
             )
-        return msgspec.structs.replace(
-            spec, arguments={**spec.arguments, **msgspec.json.decode(stored)}, arguments_at=""
-        )
+        large = read_record(stored, dict[str, Any], f"arguments {spec.arguments_at!r}")
+        return msgspec.structs.replace(spec, arguments={**spec.arguments, **large}, arguments_at="")
 
     async def delete(self, keys: Collection[str]) -> None:
         for key in keys:
