@@ -62,7 +62,7 @@ class StoredArguments:
                 f"the store has the arguments of workflow {spec.name!r} no more",
                 remedy="Submit the job anew, with its arguments",
             )
-        large = read_record(stored, dict[str, Any], f"arguments {spec.arguments_at!r}")
+        large: dict[str, Any] = read_record(stored, dict[str, Any], f"arguments {spec.arguments_at!r}")
         return msgspec.structs.replace(spec, arguments={**spec.arguments, **large}, arguments_at="")
 
     async def delete(self, keys: Collection[str]) -> None:
