@@ -68,8 +68,7 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The signals that its job has got so far."""
     undo_of: str = ""
     """The ended job whose compensations this work runs, in place of the workflow's function; empty for all other work."""
-    args_at: str = ""
-    """The key of its large arguments in the store. In `args` a mark stands for each of them."""
+    args_at: str = ""  # the key of its large arguments in the store; in `args` a mark stands for each of them
 
     def stall_under(self, set_s: float) -> tuple[float, bool]:
         """Returns the stall threshold that holds, and True where it is a learned one. That holds only where it is shorter than the set one."""
