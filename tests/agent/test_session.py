@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,18 @@ def test_a_session_restored_from_its_bytes_equals_it() -> None:
     assert (again.session_id, list(again.events), again.state) == ("s1", EVERY_EVENT, {"k": {"n": [1, None]}})
     assert again.resumed
     assert again.expanded == {"a", "b"}
+
+
+def test_a_new_session_is_for_this_user_only_and_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        open_session(tmp_path / "own" / "s.jsonl")
+        (tmp_path / "shared.jsonl").touch(0o660)
+        open_session(tmp_path / "shared.jsonl")
+    finally:
+        os.umask(before)
+    paths = ("own", "own/s.jsonl", "shared.jsonl")
+    assert [stat.S_IMODE((tmp_path / one).stat().st_mode) for one in paths] == [0o700, 0o600, 0o660]
 
 
 def test_a_session_with_events_of_its_own_is_not_overwritten() -> None:

@@ -150,6 +150,19 @@ def test_the_name_of_a_certificate_stands_under_what_was_asked(mutual: Served) -
     assert [line["event"]["by"] for line in events] == ["ops-laptop: root"]
 
 
+def test_a_certificate_that_was_revoked_lets_nobody_in_although_its_entry_and_its_authority_stand(
+    authority: Authority, server: Pair, tmp_path: Path
+) -> None:
+    roles = tmp_path / "tokens.toml"
+    roles.write_text('[[certificates]]\nname = "lost-laptop"\nrole = "operator"\n')
+    shown = ClientTls(authority.file, *authority.sign("lost-laptop"))
+    with Served(shown, tls=ServerTls(*server, authority.file), tokens_file=str(roles)) as node:
+        rows = node.ask("/v1/tokens").body["tokens"]
+        assert [(row["id"], row["revoked"]) for row in rows] == [("certificate/lost-laptop", False)]
+        assert node.ask("/v1/revoke_token", {"id": rows[0]["id"]}).status == 200
+        assert node.ask("/v1/leader").status == 401
+
+
 def test_a_handshake_that_never_ends_does_not_hold_up_others(mutual: Served) -> None:
     crowd = [socket.create_connection(("127.0.0.1", mutual.port), timeout=30) for _ in range(50)]
     for sock in crowd:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,7 @@ import pytest
 from tests.changed import changed
 from tests.journal.journals import NAMES, append, copied, state_of
 
-from tenure.cli.journal import KINDS
+from tenure.cli.journal import KINDS, keep_copies
 from tenure.engines import MemoryEngine
 from tenure.engines.contracts import Entry
 from tenure.nodes.journal_checksum import checked_state, corrections, found_events, opened
@@ -145,3 +147,12 @@ def test_the_journal_of_the_first_release_has_no_damage(
     engine = MemoryEngine()
     copied(request, tmp_path, which, engine)
     assert examine(engine.journal(NAMES[which]), KINDS[which]).damages == ()
+
+
+def test_copies_of_what_was_damaged_are_for_this_user_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = keep_copies(str(tmp_path / "copies.jsonl"), "jobs", [])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

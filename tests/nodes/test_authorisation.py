@@ -161,6 +161,17 @@ def bodies(whose: str, placed: dict[str, str]) -> dict[str, dict[str, Any]]:
     }
 
 
+def variants(whose: str, placed: dict[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """Fields that make more of an operation than its plain request."""
+    return [
+        ("retry", {"job_id": f"{whose}-1", "from_step": "s", **placed}),
+        ("set_queue", {"queue": f"{whose}/q", PREEMPTS: 3_600.0, **placed}),
+        ("ended", {"job_ids": [f"{whose}-1", "theirs-1"], **placed}),
+    ]
+
+
+PREEMPTS = "preempt_after"
+"""It takes slots of work in other queues, so it is for nobody who is bound to some."""
 UNPLACED = {"gate", "datacenter", "report", "extend", "tell_revoked"}
 """Requests that name no datacenter: at a gate they are not for tokens that count in one only."""
 Expected = Callable[[Answer], bool]
@@ -237,10 +248,12 @@ def run_matrix(node: Served, placed: dict[str, str], callers: Mapping[str, Calle
     order = sorted(callers.items(), key=lambda one: (not one[1].scoped, MAY[one[1].role] > MAY["client"]))
     for name, caller in order:
         for whose in ("mine", "theirs"):
-            for operation, body in bodies(whose, placed).items():
+            for operation, body in [*bodies(whose, placed).items(), *variants(whose, placed)]:
                 answer = node.ask(f"/v1/{operation}", body, token=name)
                 asked += 1
                 meant = expected(operation, caller, whose, bool(placed))
+                if caller.scoped and PREEMPTS in body:
+                    meant = DENIED
                 assert meant(answer), (name, operation, whose, answer.status, answer.body)
                 if caller.scoped:
                     assert "secret of theirs" not in json.dumps(answer.body), (name, operation, answer.body)

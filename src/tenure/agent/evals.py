@@ -187,6 +187,7 @@ class EvalRun:
             if result is not None and result.run_id == self.run_id and result.sample_id not in self._known:
                 self._known[result.sample_id] = result
                 news.append(msgspec.json.encode(result) + b"\n")
+        self._path.touch(0o600)  # for this user only; a file that is there keeps its mode
         with self._path.open("ab") as file:
             file.write(b"".join(news))
         self._results.acknowledge_many(messages)
@@ -203,7 +204,7 @@ class EvalRun:
         try:
             lines = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return {}
         if lines[-1]:  # torn by a crash: its reply was not acknowledged, and comes again
             self._path.write_bytes(b"\n".join([*lines[:-1], b""]))

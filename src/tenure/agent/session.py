@@ -235,7 +235,8 @@ def open_session(path: Path | str, session_id: str | None = None, *, durable: bo
     data = _cut_torn_line(path)
     session = Session(session_id, log=log)
     if not data:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(0o600)  # a conversation is for this user only; a file that is there keeps its mode
         log.write([session.header()])
         return session
     found, events = decode_session(data.splitlines())

@@ -74,7 +74,8 @@ def keep_copies(file: str, journal: str, damages: Iterable[Damage]) -> Path:
         if one.snapshot is not None:
             lines.append(snapshot_record(one.snapshot, opened(one.snapshot)))
     try:
-        with path.open("x") as out:
+        path.touch(0o600, exist_ok=False)  # arguments and results may stand in it
+        with path.open("w") as out:
             out.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise click.ClickException(f"{path} cannot be written: {error}. Nothing was changed.") from error

@@ -17,7 +17,7 @@ from tenure import __version__
 from tenure.control.messages.gates import Forward
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, OPERATIONS, Operation, Within
-from tenure.control.messages.queues import SetSchedule, TriggerSchedule
+from tenure.control.messages.queues import ChangeQueue, SetSchedule, TriggerSchedule
 from tenure.control.messages.tokens import UNBOUND, CallerBounds, Role, fits
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
@@ -190,6 +190,11 @@ def _why_out_of_scope(operation: Operation, request: Request, bounds: CallerBoun
         return _denied(
             f"{operation.name!r} is not for tokens that are bound to queues or labels",
             f"This token is bound to {limits}: ask with one that is not",
+        )
+    if isinstance(request, ChangeQueue) and isinstance(request.preempt_after, float):
+        return _denied(
+            "a queue that preempts takes slots of work in other queues, and this token is bound to some",
+            f"It is bound to {limits}: let an operator without bounds set preempt_after",
         )
     queue = getattr(request, "queue", "") if operation.within is Within.QUEUE else ""
     wrong = f"the queue {queue!r}" if queue and (bounds.labels or not bounds.covers_queue(queue)) else ""
