@@ -30,12 +30,59 @@ SETTINGS = {
 }
 
 
+ADVICE = {
+    "ArgumentsError": "The error names the argument, its type and what came. Submit with others; `tenure workflows` shows what a function takes",
+    "Cancelled": "Let it pass: clean up in `finally`, and do not catch it. `tenure why JOB` says who ended the attempt",
+    "CodecError": "Give clients and workers the same codec and the same keys; an old key stays until nothing that it sealed is left",
+    "CommandFailedError": "Look at `code` and at the last lines of its output, which the error has; run the same command by hand",
+    "EngineClosedError": "Use the engine inside its `with` block, or open it again",
+    "EngineReadOnlyError": "Give this user the right to write, or look whether the server is a replica or its disk is mounted read-only; `tenure doctor --engine URL` names what is missing",
+    "EngineRefusedError": "The error names the promise and the setting that would make it possible. Change that, or choose another engine",
+    "EngineVersionError": "Upgrade Tenure on this machine where a newer one has written, or the server where that one is too old",
+    "EngineWentBackError": "Stop writers, and find out why the server lost writes: a failover to an asynchronous replica, or a disk without fsync. Then look at the journal: `tenure journal check`",
+    "ForeignFileError": "Remove the file that the error names if you know what it is, and keep others from writing to that folder",
+    "IllegalTransitionError": "This is a fault of Tenure if your code did not build the state machine itself: please report it with `tenure why JOB`",
+    "InvariantError": "The failure prints its seed and the command that replays it: replay it with `--trace`",
+    "JobFailed": "Read `error.why`: its first line says who ended the job, its second what to do. `tenure why JOB` prints the same, and [disasters](disasters.md) has examples",
+    "JobsFailed": "Look at `error.failures`: each has its own `why`. Results of the others are in `error.results`",
+    "KeyRefusedError": "Nothing, where the same work was sent before: it is known. Otherwise send it with a higher generation, or under another key",
+    "LadderError": "Each broken rule of the list says which of two timeouts to raise or to lower",
+    "LoopDiedError": "Look at its cause, the error of your own code; the process that runs the group is to be started again",
+    "LoopProcessError": "Its text says whether it raised, stalled or was killed; the log has the stacks",
+    "MailboxClosedError": "Use the mailbox while its engine is open",
+    "NoResultError": "Name the workflow in `after=`, or use `ctx.results.get(name)` where it may have failed",
+    "NodeRefusedError": "The fact is the node's own. `error.page` leads to the error that the node met",
+    "PathEscapeError": "Give the tool a wider root if the model should read there; otherwise nothing: the model is told",
+    "Permanent": "Your own code raised it: mend what it names, then `tenure retry JOB`",
+    "PortTakenError": "Choose another port, 0 for a free one, or end the process that has it",
+    "ProviderRateLimitedError": "Wait as long as `retry_after_s` says, send less at once (`max_per_key`, `--rate`), or ask the provider for more",
+    "ProviderRefusedError": "Look at the key, the name of the model and the size of the request: no further attempt helps until one of them changes",
+    "ProviderStalledError": "Try again; where it happens often, allow a longer silence (`model_silence_s`) or choose a smaller answer",
+    "ProviderStreamError": "Try again; where it happens often, a proxy between you and the provider cuts or changes the stream",
+    "ProviderUnavailableError": "Look at the provider's status, your key and your network. Attempts that wait for a provider that is down are [held](outages.md)",
+    "ResourceMissingError": "Provide it: `MainLoopConfig(resources={Kind: thing})`",
+    "RetryAfter": "Nothing: it is tried again by itself. It counts as an attempt",
+    "SerializationError": "Send only what JSON can say, in the type of the mailbox; the error names the place",
+    "SessionError": "Take the file that belongs to this session, or begin a new one",
+    "SimulationDeadlockError": "Look at what the last event of the trace waits for",
+    "SimulationForbiddenError": "Use what the error names: the host's clock, its transport, its tasks",
+    "SimulationRunawayError": "Look for a loop without a wait in it, or raise the scenario's `limits`",
+    "StaleSnapshotError": "Nothing: another node has written a newer one",
+    "StepConflictError": "Give repeated steps a `key=`, and do not reorder recorded ones; a changed workflow gets another `version=`",
+    "StepTimeoutError": "Raise the step's `timeout=`, or find out what it waited for; it is tried again by its `retry=`",
+    "UnknownWorkflowError": "Start a worker that serves it (`tenure worker MODULE --managed`), or correct the name; `tenure workflows` lists those that are known",
+    "WaitTimeoutError": "Catch it where no answer is an answer; otherwise wait longer (`timeout=` of `ctx.wait_event`)",
+    "WireError": "Give both sides the same label, key and version of the protocol; a stray packet is dropped and does no harm",
+}
+"""What to do about errors whose own text says it each time anew, or has nothing to say."""
+
+
 def error_page() -> str:
     found = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.TenureError)]
     lines = [
         "# Errors",
         "",
-        "Every error is a `tenure.errors.TenureError`. `str(error)` is a fact, followed by a remedy. `error.retryable` says whether trying the same thing again can help, and `error.page` names its place on this page.",
+        "Every error is a `tenure.errors.TenureError`. `str(error)` is a fact, followed by a remedy. `error.retryable` says whether trying the same thing again can help, and `error.page` names its place on this page: commands, the HTTP API (`page` of a problem) and the dashboard show it. Where you have these pages as a site (`make docs`), set `TENURE_DOCS=https://docs.example.org` for nodes and programs, and it is a link.",
         "",
         "Written by `tools/reference_pages.py`.",
     ]
@@ -53,8 +100,8 @@ def error_page() -> str:
                 "",
                 f"It is {', and '.join(facts)}." if facts[0].startswith("a kind") else "Trying again can help.",
             ]
-        if one.remedy:
-            lines += ["", f"What to do: {one.remedy}."]
+        if what_to_do := one.remedy or ADVICE.get(one.__name__, ""):
+            lines += ["", f"What to do: {what_to_do}."]
     return "\n".join(lines) + "\n"
 
 

@@ -5,9 +5,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tools.reference_pages import PAGES, SETTINGS, fields_of, unit_of
+from tools.reference_pages import ADVICE, PAGES, SETTINGS, fields_of, unit_of
 
 from tenure import errors
+from tenure.control.problems import problem
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,3 +32,23 @@ def test_every_error_names_its_place_on_the_page() -> None:
     assert errors.ConfigurationError("x").page == "docs/errors.md#configurationerror"
     found = {one.__name__ for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)}
     assert found <= headings
+
+
+def test_every_error_that_has_no_kinds_says_what_to_do() -> None:
+    found = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.TenureError)}
+    leaves = {one for one in found if not any(other is not one and issubclass(other, one) for other in found)}
+    assert sorted(one.__name__ for one in leaves if not (one.remedy or ADVICE.get(one.__name__))) == []
+    assert sorted(set(ADVICE) - {one.__name__ for one in leaves}) == [], "there is no such error"
+    assert sorted(name for name in ADVICE if vars(errors)[name].remedy) == [], "its own remedy is on the page"
+
+
+def test_a_site_of_the_documentation_makes_a_link_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_DOCS", "https://docs.example.org/")
+    assert errors.UnknownJobError("x").page == "https://docs.example.org/errors.html#unknownjoberror"
+
+
+def test_a_refusal_of_a_node_leads_to_the_error_that_the_node_met() -> None:
+    said = problem(errors.UnknownScheduleError("nightly"))
+    assert said.page == "docs/errors.md#unknownscheduleerror"
+    assert errors.NodeRefusedError(said.kind, said.fact, page=said.page).page == said.page
+    assert errors.NodeRefusedError(said.kind, said.fact).page == "docs/errors.md#noderefusederror"

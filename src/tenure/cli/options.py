@@ -67,12 +67,12 @@ class Where(NamedTuple):
                 try:
                     yield client
                 except UnknownJobError as error:
-                    raise click.ClickException(f"{error}{_meant(client, error.job_id)}") from error
+                    raise click.ClickException(f"{error}{_meant(client, error.job_id)}\n{see(error)}") from error
         except NodeUnavailableError as error:
-            say(f"Error: {error}", err=True)
+            say(f"Error: {error}\n{see(error)}", err=True)
             raise SystemExit(UNREACHABLE) from error
         except TenureError as error:
-            raise click.ClickException(plain(str(error), lines=True)) from error
+            raise click.ClickException(f"{plain(str(error), lines=True)}\n{plain(see(error))}") from error
 
     def addresses(self) -> list[str]:
         """Returns the addresses that were given; else the leader's, where an engine is named; else the usual one. Raises `TenureError`."""
@@ -151,7 +151,12 @@ def friendly() -> Iterator[None]:
     try:
         yield
     except TenureError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(f"{error}\n{see(error)}") from error
+
+
+def see(error: TenureError) -> str:
+    """Returns the last line that a command prints of an error: where to read about it."""
+    return f"See {error.page}"
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:

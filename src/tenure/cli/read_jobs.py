@@ -22,6 +22,7 @@ from tenure.cli.options import (
     print_json,
     print_line,
     say,
+    see,
     show,
 )
 from tenure.client.client import Client
@@ -294,5 +295,5 @@ def result(job_id: str, wait: bool, as_json: bool, where: Where) -> None:
         try:
             print_json(client.get(job_id).wait(None if wait else 0.0))
         except (JobFailed, JobNotEndedError) as error:
-            say(str(error), err=True)
+            say(f"{error}\n{see(error)}", err=True)
             raise SystemExit(NOT_COMPLETED) from error

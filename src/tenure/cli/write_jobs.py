@@ -19,6 +19,7 @@ from tenure.cli.options import (
     print_json,
     print_line,
     say,
+    see,
     tell_many,
 )
 from tenure.client.job import Job
@@ -206,7 +207,7 @@ def run(
         except (JobFailed, JobNotEndedError) as error:
             if as_json and isinstance(error, JobFailed):
                 print_json(job.status())
-            say(str(error), err=True)
+            say(f"{error}\n{see(error)}", err=True)
             raise SystemExit(NOT_COMPLETED) from error
         except KeyboardInterrupt:
             _leave(job, cancel)

@@ -140,4 +140,6 @@ def _answer(error: TenureError) -> Response:
     # A token that Tenure refuses is this application's. Whoever asks the application is not to blame.
     status = BAD_GATEWAY if kind in (ProblemKind.FORBIDDEN, ProblemKind.DENIED) else STATUS[kind]
     headers = {"Retry-After": str(math.ceil(found.retry_after_s))} if found.retry_after_s else {}
-    return JSONResponse({"detail": found.fact, "remedy": found.remedy, "kind": kind}, status, headers)
+    return JSONResponse(
+        {"detail": found.fact, "remedy": found.remedy, "kind": kind, "page": found.page}, status, headers
+    )

@@ -164,4 +164,4 @@ def _judge(
     job_id = getattr(request, "job_id", "")
     if answer.kind is ProblemKind.UNKNOWN and job_id and answer.fact == UnknownJobError(job_id).fact:
         raise UnknownJobError(job_id)
-    raise NodeRefusedError(answer.kind, answer.fact, remedy=answer.remedy)
+    raise NodeRefusedError(answer.kind, answer.fact, remedy=answer.remedy, page=answer.page)

@@ -52,7 +52,14 @@ def problem(error: TenureError) -> Problem:
         if isinstance(error, (NodeUnavailableError, DatacenterFullError, QuotaExceededError))
         else 0.0
     )
-    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable, retry_after_s=rest)
+    return Problem(
+        kind=kind,
+        fact=error.fact,
+        remedy=error.remedy,
+        retryable=error.retryable,
+        retry_after_s=rest,
+        page=error.page,
+    )
 
 
 STATUS = {

@@ -5,6 +5,7 @@ Engines hold mailboxes, journals, terms and fenced keys.
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 MOST_FACT_CHARS = 1_000
@@ -25,8 +26,16 @@ class TenureError(Exception):
 
     @property
     def page(self) -> str:
-        """Where the documentation tells of this kind of error; `tools/reference_pages.py` writes a heading for each."""
-        return f"docs/errors.md#{type(self).__name__.lower()}"
+        """Where the documentation tells of this kind of error; `tools/reference_pages.py` writes a heading for each.
+
+        It is a place in the repository, or on your site of it (`make docs`) when TENURE_DOCS names that.
+        """
+        site = os.environ.get("TENURE_DOCS", "").rstrip("/")
+        return (
+            f"{site}/errors.html#{type(self).__name__.lower()}"
+            if site
+            else f"docs/errors.md#{type(self).__name__.lower()}"
+        )
 
 
 class ConfigurationError(TenureError, ValueError):

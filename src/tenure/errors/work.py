@@ -350,9 +350,14 @@ class UntrustedPeerError(NodeUnavailableError):
 class NodeRefusedError(NodeError):
     """A node answered that it refuses the request."""
 
-    def __init__(self, kind: str, fact: str, *, remedy: str | None = None) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, fact: str, *, remedy: str | None = None, page: str = "") -> None:
+        self.kind, self._page = kind, page
         super().__init__(fact, remedy=remedy)
+
+    @property
+    def page(self) -> str:
+        """The page of the error that the node met, where it said so."""
+        return self._page or super().page
 
 
 class HealthError(TenureError):

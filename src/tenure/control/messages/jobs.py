@@ -263,6 +263,8 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
     """Seconds to wait before asking again, where they are known."""
     request_id: str = ""
     """Under which the node's log tells more."""
+    page: str = ""
+    """Where the documentation tells of this error, for the errors that it lists."""
 
 
 MANAGER_ELECTION = "manager"

@@ -15,6 +15,7 @@ export class Refusal extends Error {
     this.status = status;
     this.kind = problem.kind;
     this.remedy = problem.remedy || "";
+    this.page = problem.page || "";
     this.retryAfter = problem.retry_after_s || 0;
     this.passing = status === 0 || status === 429 || status === 503; // it may well be done the next time
   }

@@ -80,7 +80,13 @@ export const Waiting = live(({ asking, what }) => {
 });
 
 export function Problem({ problem, what = "" }) {
-  return html`<div class="problem" role="alert">${icon("look")} <span>${what ? `${what}: ` : ""}${problem.message}. ${problem.remedy}</span></div>`;
+  return html`<div class="problem" role="alert">${icon("look")} <span>${what ? `${what}: ` : ""}${problem.message}. ${problem.remedy} <${ErrorPage} page=${problem.page} /></span></div>`;
+}
+
+// Where to read about an error: a link where the operator has a site of the documentation (TENURE_DOCS), else the place in the repository.
+export function ErrorPage({ page = "" }) {
+  if (!page) return null;
+  return /^https?:\/\//.test(page) ? html`<a href=${page} target="_blank" rel="noreferrer">What this means</a>` : html`<span class="quiet">See ${page}</span>`;
 }
 
 // An answer that was not renewed for a while is marked, although the connection may seem to be there.
