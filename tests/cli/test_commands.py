@@ -280,9 +280,10 @@ def test_a_command_says_at_once_whom_it_waits_for() -> None:
         tenure, ["ps", "--address", "127.0.0.1:1", "--patience", "2"], env={"TENURE_ENGINE": "", "TENURE_ADDRESS": ""}
     )
     assert asked.exit_code == 3
-    first, last = asked.stderr.strip().splitlines()[0], asked.stderr.strip().splitlines()[-1]
+    first, *_, told, page = asked.stderr.strip().splitlines()
     assert first == "waiting for an answer of 127.0.0.1:1, 2 s at most (--patience)"
-    assert last.startswith("Error: no node answered within 2 s")
+    assert told.startswith("Error: no node answered within 2 s")
+    assert page == "See docs/errors.md#nodeunavailableerror"
 
 
 def test_exit_codes_are_as_the_help_says(run: Run, done: str) -> None:
