@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,17 @@ def test_a_node_forwards_what_it_or_the_caller_whose_token_it_shows_may_ask(oper
     for proof, allowed in may.items():
         passed = Forward(name=operation.name, body=msgspec.Raw(b"{}"), by="g", proof=proof)
         assert (why_not_forwarded(passed, nick, book, 0.0) is None) == allowed
+
+
+def test_a_token_that_expired_or_was_revoked_is_no_proof_for_what_a_node_forwards() -> None:
+    olga = msgspec.structs.replace(token("olga", Role.OPERATOR), expires=datetime.fromtimestamp(60.0, UTC))
+    book = TokenBook([token("nick", Role.NODE), olga])
+    nick = book.identify("nick")
+    assert nick is not None
+    passed = Forward(name="pause", body=msgspec.Raw(b"{}"), by="g", proof="olga")
+    assert why_not_forwarded(passed, nick, book, 59.0) is None
+    assert why_not_forwarded(passed, nick, book, 61.0) is not None
+    assert why_not_forwarded(passed, nick, book.joined((), {olga.id}), 59.0) is not None
 
 
 def test_what_a_gate_passes_on_shows_the_token_of_the_caller_that_it_answers() -> None:
