@@ -294,7 +294,7 @@ def test_the_counts_are_what_the_run_promises() -> None:
 
 
 OTHERS = "the client of a server that we chose and authenticate; what it says is checked by tests/contract"
-MODEL = "what a model or its provider says; tests/agent damages it"
+MODEL = "what a model or its provider says; tests/agent has chosen damages of it, and no fuzzer"
 FILES = {
     "agent/evals.py": MODEL,
     "agent/progress.py": MODEL,
