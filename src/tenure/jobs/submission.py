@@ -58,6 +58,13 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
+class FormerJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that the book has forgotten, and the store has not."""
+
+    job_id: str
+    digest: str
+
+
 class SubmitJob(Command, frozen=True, kw_only=True):
     submission: JobSubmission
     lenient: bool = False
@@ -66,6 +73,8 @@ class SubmitJob(Command, frozen=True, kw_only=True):
     """The results of the finished workflows of the job that this one repeats. Only a manager fills it, from its own records."""
     forked: tuple[str, ...] = ()
     """The workflows that begin with steps of that job, which the manager has put into the store."""
+    former: FormerJob | None = None
+    """The job that the same id or key made before, where only the store knows it. Only a manager fills it."""
 
 
 class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -235,7 +244,7 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
     validate(submission, LIMITS)
     check_undo(book, submission)
     job_id, contents = submission.job_id, digest(submission)
-    if known := submitted_before(book, submission, contents):
+    if known := submitted_before(book, submission, contents, command.former):
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, known.how, known.job_id)
     if not command.lenient and submission.gate_addr is None:
         enter(book, submission, now)
@@ -295,7 +304,9 @@ class KnownJob(NamedTuple):
     how: str
 
 
-def submitted_before(fold: JournalFold[Any, Any], submission: JobSubmission, contents: str) -> KnownJob | None:
+def submitted_before(
+    fold: JournalFold[Any, Any], submission: JobSubmission, contents: str, former: FormerJob | None = None
+) -> KnownJob | None:
     """Returns the job that this submission made before; None for a new one. Raises when the id or the key belongs to other contents.
 
     A job that a gate rebuilt from reports has no digest: its contents were lost with the journal, so any contents match it.
@@ -310,7 +321,15 @@ def submitted_before(fold: JournalFold[Any, Any], submission: JobSubmission, con
         if not _same(fold.known_digest(other), submission, contents):
             raise SubmissionConflictError("idempotency key", key, other)
         return KnownJob(other, "its idempotency key was used before")
-    return None
+    if former is None:
+        return None
+    same_id = former.job_id == job_id
+    if not _same(former.digest, submission, contents):
+        named = ("job id", job_id) if same_id else ("idempotency key", key)
+        raise SubmissionConflictError(*named, former.job_id)
+    return KnownJob(
+        former.job_id, "this job was submitted before" if same_id else "its idempotency key was used before"
+    )
 
 
 FORMER_TIMEOUT_S = 3_600.0

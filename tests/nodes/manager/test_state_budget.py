@@ -23,8 +23,8 @@ from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
-from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.remembered_ids import ARCHIVE
 
 COMPLETED = sized("completed jobs within an hour of virtual time", short=4_000, long=40_000)
 """Within an hour. The short run has a tenth of the budget, so that as much of it is used."""

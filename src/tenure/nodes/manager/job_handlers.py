@@ -39,7 +39,7 @@ from tenure.jobs.endings import CancelJob
 from tenure.jobs.large_arguments import check_not_stored, too_large
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import secret_names
-from tenure.jobs.submission import SubmitJob
+from tenure.jobs.submission import FormerJob, SubmitJob
 from tenure.jobs.why import attempts_to_look_at, why
 from tenure.jobs.why_answer import Why, utc
 from tenure.nodes.grant_views import Granted
@@ -48,9 +48,9 @@ from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.earned_time import as_asked
 from tenure.nodes.manager.ended_steps import EndedSteps
-from tenure.nodes.manager.ledger import ARCHIVE
 from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
+from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
@@ -96,6 +96,7 @@ class ManagerJobHandlers(JobHandlers):
         self._manager, self._calls = manager, calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
         self._steps, self._arguments = EndedSteps(engine, calls), StoredArguments(engine, calls)
+        self._ids = RememberedIds(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
 
     @property
@@ -105,12 +106,13 @@ class ManagerJobHandlers(JobHandlers):
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | TenureError]:
         refused: dict[int, TenureError] = {}  # by place: one call may name an id twice
         commands = []
+        former = await self._ids.find(self._manager.ledger.book, submissions)
         for place, one in enumerate(submissions):
             if not self._manager.takes(one):
                 refused[place] = self._refusal(one)
                 continue
             try:
-                commands.append(await self.submit_command(one))
+                commands.append(await self.submit_command(one, former=former.get(one.job_id)))
             except ABOUT_ONE as error:
                 refused[place] = error
         outcomes = await self._manager.leadership.commit_all(commands)
@@ -123,12 +125,16 @@ class ManagerJobHandlers(JobHandlers):
         for command, outcome in zip(commands, outcomes, strict=True):
             if (isinstance(outcome, Decision) and outcome.events) or self.has_ended(command.submission.job_id):
                 continue
+            if command.former is not None:
+                continue  # nothing was stored for it, and what is there is that job's
             if isinstance(outcome, TenureError) and outcome.retryable:
                 continue  # it is submitted again; and one whose answer was lost may be in the journal
             used = stored_keys(self.submission_of(command.submission.job_id))
             await self._arguments.delete([one for one in stored_keys(command.submission) if one not in used])
 
-    async def submit_command(self, submission: JobSubmission, by: str = "") -> SubmitJob:
+    async def submit_command(
+        self, submission: JobSubmission, by: str = "", former: FormerJob | None = None
+    ) -> SubmitJob:
         """Returns the command that submits a job, with the results that it takes over from the job that it repeats; none where that ran elsewhere."""
         check_not_stored(submission)
         taken: dict[str, HandedResult] = {}
@@ -139,18 +145,19 @@ class ManagerJobHandlers(JobHandlers):
             known = self._manager.ledger.book.known_digest(submission.job_id) is not None
             forked = await self._steps.fork(info, submission) if submission.retry_from and not known else ()
             taken = await self._values.taken(info, submission, forked)
-        submission = await self._with_stored_arguments(submission)
-        return SubmitJob(submission=submission, by=by or submission.submitted_by, taken=taken, forked=forked)
+        submission = await self._with_stored_arguments(submission, former)
+        return SubmitJob(
+            submission=submission, by=by or submission.submitted_by, taken=taken, forked=forked, former=former
+        )
 
-    async def _with_stored_arguments(self, submission: JobSubmission) -> JobSubmission:
+    async def _with_stored_arguments(self, submission: JobSubmission, former: FormerJob | None) -> JobSubmission:
         """Returns the submission as the journal can hold it. Large arguments are checked here: behind this nobody sees them but the worker."""
         if not too_large(submission):
             return submission
         now = self._manager.now()
         await self._manager.ledger.read(lambda book: enter(book, submission, now))
-        known = (
-            self._manager.ledger.book.known_digest(submission.job_id) is not None
-        )  # then only the marks are compared
+        # Only the marks of a job that is known are compared.
+        known = former is not None or self._manager.ledger.book.known_digest(submission.job_id) is not None
         return await self._arguments.kept(submission, write=not known)
 
     def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:

@@ -30,6 +30,7 @@ from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import PageName, is_paged, keys_of
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.result_commands import attempt_of, command_for
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import PagesAhead, StateCut
@@ -99,8 +100,6 @@ class DatacenterRules:
         return TakeLead(epoch=term.epoch, leader=term.candidate, by=term.candidate)
 
 
-ARCHIVE = "jobs"
-"""The store that keeps the records of jobs that left the book."""
 FORGET_EVERY_S = 600.0
 ARCHIVING = "archiving it"
 ARCHIVED_AT_ONCE = 100
@@ -115,6 +114,7 @@ class Housekeeping:
         self._ledger, self._strikes, self._calls = mandate.ledger, strikes, mandate.environment.calls
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, self._calls)
         self._arguments = StoredArguments(engine, self._calls)
+        self._ids = RememberedIds(engine, self._calls)
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
@@ -153,6 +153,7 @@ class Housekeeping:
             keep_s = keep_archive(book, info)
             record = await self._values.archived(info, now, keep_s)
             await self._arguments.keep_for(stored_keys(info.job.submission, info.id), keep_s)
+            await self._ids.keep_key(info, book.settings.id_memory)
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record), ttl=keep_s)
 
 

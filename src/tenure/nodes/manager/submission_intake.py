@@ -16,6 +16,7 @@ from tenure.jobs.submission import SubmitJob
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.manager.remembered_ids import RememberedIds
 from tenure.nodes.term_leader import concerns_all
 
 WAIT_S = 30.0
@@ -35,6 +36,7 @@ class SubmissionIntake(LeaderPart):
         environment = mandate.environment
         self._ledger, self._failures, self._lease_s = leader.ledger, mandate.keeper.failures, mandate.term_s
         self._calls, self._log = environment.calls, environment.log
+        self._ids = RememberedIds(environment.engine, environment.calls)
         self._mailbox: Mailbox[JobSubmission, None] = environment.engine.mailbox(
             SUBMISSIONS, JobSubmission, max_delivery_count=MOST_DELIVERIES
         )
@@ -51,7 +53,10 @@ class SubmissionIntake(LeaderPart):
         for message in foreign:
             await self._refuse(message, ConfigurationError("gate_addr is set, and only gates set it"))
         own = [one for one in messages if one not in foreign]
-        commands = [SubmitJob(submission=one.body, by=one.body.submitted_by) for one in own]
+        former = await self._ids.find(self._ledger.book, [one.body for one in own])
+        commands = [
+            SubmitJob(submission=one.body, by=one.body.submitted_by, former=former.get(one.body.job_id)) for one in own
+        ]
         taken = []
         for message, outcome in zip(own, await self._ledger.commit_all(commands), strict=True):
             if not isinstance(outcome, TenureError):
