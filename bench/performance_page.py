@@ -37,6 +37,20 @@ def kept() -> str:
     return before.partition(KEPT)[2].partition(KEPT_END)[0]
 
 
+def write_section(name: str, written: str) -> None:
+    """Writes one section of the kept part, and leaves the others as they are."""
+    begin, end = f"<!-- section {name} -->", f"<!-- end of {name} -->"
+    page, mine = PAGE.read_text(), f"\n{begin}\n{written}\n{end}\n"
+    others = kept()
+    if begin in others:
+        head, _, rest = others.partition(f"\n{begin}\n")
+        changed = head + mine + rest.partition(f"{end}\n")[2]
+    else:
+        changed = others + mine
+    PAGE.write_text(page.replace(f"{KEPT}{others}{KEPT_END}", f"{KEPT}{changed}{KEPT_END}"))
+    print(f"written: {PAGE.relative_to(DOCS.parent)}, section {name}", flush=True)
+
+
 def text(lines: list[Line], notes: list[str], others: str) -> str:
     judged = [line for line in lines if line.verdict is not Verdict.TOLD]
     held = sum(line.verdict is Verdict.HELD for line in judged)
