@@ -38,7 +38,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "50 of one queue": {"queue": "q1"},
     "50 with one of five labels": {"label": "tenant=t3"},
     "50 by a prefix of their ids": {"name": "job-00000"},
-    "one argument (a look at 5,000 jobs, and the place to go on)": {"arg": "path=nobody"},
+    "one argument (a look at some thousand jobs, and the place to go on)": {"arg": "path=nobody"},
 }
 
 
