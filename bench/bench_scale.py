@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from bench.harness import Report
+from bench.machine import load
 from bench.performance_page import write_section
 from tenure.control.messages.jobs import ListJobs
 from tenure.jobs import JobBook, JobSettings, JobSubmission, decide
@@ -104,7 +105,7 @@ def section(lines: list[str]) -> str:
         [
             f"## What {JOBS:,} known jobs cost",
             "",
-            f"`make bench ONLY=scale` wrote this on {day}: {platform.machine()}, {cores} cores, Python {platform.python_version()}. It is the book of a leader "
+            f"`make bench ONLY=scale` wrote this on {day}: {platform.machine()}, {cores} cores, Python {platform.python_version()}; {load()} at its end. It is the book of a leader "
             "by itself, in CPU time; engines and processes are measured by `make bench ONLY=state`.",
             "",
             "| what | figure | bar |",
