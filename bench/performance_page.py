@@ -61,6 +61,7 @@ def text(lines: list[Line], notes: list[str], others: str) -> str:
         "fast setting, on the same private servers, in turn, three rounds; a ratio is that of the medians. "
         f"Of {len(judged)} bars, {held} are met; the others say so. [How each is measured and set up](../bench/peers/README.md).",
         "![Jobs per second of one worker, ours and theirs](pictures/performance.svg)",
+        "Jobs per second, ours in green. The longest bar of each engine has the whole width: compare within an engine.",
         "## The code of a job\n\n" + table([line for line in lines if ":" not in line.name]),
     ]
     for broker, name in NAMES.items():
@@ -97,7 +98,10 @@ def chart(lines: list[Line]) -> str:
     for line in lines:
         for whose, rate, colour in (
             (f"Tenure, {part(line)}", line.ours, "#0f766e"),
-            (line.beside, line.theirs or 0.0, "#94a3b8"),
+            # A worker with fewer slots is ours, too.
+            (f"Tenure, {line.beside}", line.theirs or 0.0, "#5eaaa2")
+            if line.beside.startswith("worker-")
+            else (line.beside, line.theirs or 0.0, "#94a3b8"),
         ):
             long = (WIDTH - LEFT - 90) * rate / most[of(line)]
             drawn.append(
