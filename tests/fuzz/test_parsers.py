@@ -22,6 +22,9 @@ import pytest
 from examples.encrypted import codec
 
 import tenure
+from tenure.agent import ModelSaid, Session, ToolCall
+from tenure.agent.events import StateSet
+from tenure.agent.session import decode_session
 from tenure.codec import opened_bytes, opened_value, sealed_bytes, sealed_value
 from tenure.control.caller import parse_address, read_answer
 from tenure.control.messages.events import parse_cursor
@@ -38,7 +41,7 @@ from tenure.engines.nats import commands as nats_commands
 from tenure.engines.redis import handover
 from tenure.engines.redis import journal_election_store as redis_journal
 from tenure.engines.sqlite import journal_election_store as sqlite_journal
-from tenure.errors import CodecError, ConfigurationError, PiggybackError, TenureError
+from tenure.errors import CodecError, ConfigurationError, PiggybackError, SessionError, TenureError
 from tenure.health.node_states import HealthPiggyback
 from tenure.jobs import JobBook
 from tenure.jobs.cron import Cron
@@ -141,6 +144,13 @@ def _tokens(data: bytes, decode: Callable[..., Any]) -> Any:
     return TokenBook(found.tokens, found.certificates)
 
 
+def _session() -> bytes:
+    session = Session("s")
+    session.append(ModelSaid("I read", (ToolCall("c", "read", '{"a":1}'),)))
+    session.append(StateSet("k", {"n": [1, None]}))
+    return session.encode()
+
+
 def parsers() -> dict[str, Parser]:
     events, snapshot = _journal()
     book = JobBook.restore(snapshot)
@@ -228,6 +238,7 @@ def parsers() -> dict[str, Parser]:
             lambda data: opened_value(codec, msgspec.json.decode(data), "result j/w"), sealed, (*UNREADABLE, CodecError)
         ),
         "encoded checkpoint": Parser(lambda data: opened_bytes(codec, data, "c"), [codec_bytes], (CodecError,)),
+        "session": Parser(lambda data: decode_session(data.splitlines()), [_session()], (SessionError,)),
         "log page": Parser(lambda data: log_page(data, 0, 100), [log], ()),
         "damaged journal": Parser(found_events, [events[0] + events[1]], ()),
         "kind of an event": Parser(kind_of, events, ()),
@@ -300,7 +311,7 @@ FILES = {
     "agent/progress.py": MODEL,
     "agent/prompt.py": MODEL,
     "agent/provider_formats.py": MODEL,
-    "agent/session.py": MODEL,
+    "agent/session.py": "session",
     "agent/tools.py": MODEL,
     "beat/board.py": "shared memory of this user; tests/beat damages it",
     "beat/record.py": "shared memory of this user; tests/beat damages it",

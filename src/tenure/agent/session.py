@@ -190,7 +190,7 @@ def decode_session(lines: Sequence[bytes]) -> tuple[str, list[Event]]:
     """The id and the events that remain after all rollbacks."""
     try:
         header = _decode_header(lines[0]) if lines else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SessionError(f"this is not a session: {error}") from error
     if header is None or header.format != FORMAT:
         raise SessionError(f"this is not a session of format {FORMAT}: {header}")
@@ -198,7 +198,7 @@ def decode_session(lines: Sequence[bytes]) -> tuple[str, list[Event]]:
     for number, line in enumerate(lines[1:], 2):
         try:
             event = _decode_line(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SessionError(f"line {number} of session {header.session_id} cannot be read: {error}") from error
         if isinstance(event, RolledBack):
             del events[event.to :]
