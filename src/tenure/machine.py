@@ -30,10 +30,18 @@ class ProcessStat(NamedTuple):
     )
 
 
+class OpenDescriptor(NamedTuple):
+    number: int
+    target: str  # a path, or a word such as `socket:[4711]`
+    appends: bool  # every write goes to the end of the file
+
+
 class PortableMachine:
     """Knows only what POSIX has: `ps`, and files."""
 
     name = "portable"
+    forks_slots = False
+    """True where a process can adopt what another one forked, and can see what a fork would share. Without it, slots are spawned."""
 
     @property
     def shared_memory(self) -> Path:
@@ -116,6 +124,17 @@ class PortableMachine:
         """Returns a short path of an open folder, for sockets; None where there is none."""
         return None
 
+    def name_process(self, name: str) -> None:
+        """Sets the name of this process that `ps` and `top` show; at most 15 bytes. Without it, they show the interpreter's."""
+
+    def own_threads(self) -> list[str]:
+        """Returns the names of this process's threads, those of native code too."""
+        return []
+
+    def own_descriptors(self) -> list[OpenDescriptor]:
+        """Returns what this process has open."""
+        return []
+
     def _ps(self, *chosen: str) -> Iterator[ProcessStat]:
         from datetime import datetime
         from subprocess import DEVNULL, PIPE, Popen
@@ -137,6 +156,7 @@ class LinuxMachine(PortableMachine):
     """Reads /proc and calls prctl."""
 
     name = "linux"
+    forks_slots = True
 
     @property
     def shared_memory(self) -> Path:
@@ -238,6 +258,23 @@ class LinuxMachine(PortableMachine):
     def alias_of(self, folder_descriptor: int) -> str | None:
         path = f"/proc/self/fd/{folder_descriptor}/"
         return path if Path(path).is_dir() else None
+
+    def name_process(self, name: str) -> None:
+        Path("/proc/self/comm").write_bytes(name.encode()[:15])
+
+    def own_threads(self) -> list[str]:
+        return [_text(f"/proc/self/task/{one}/comm").strip() for one in os.listdir("/proc/self/task")]  # noqa: PTH208
+
+    def own_descriptors(self) -> list[OpenDescriptor]:
+        found = []
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  names are all we need
+            try:
+                target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115  most are no paths
+            except FileNotFoundError:
+                continue  # the one by which we read the folder
+            flags = next((line for line in _text(f"/proc/self/fdinfo/{name}").splitlines() if line[:6] == "flags:"), "")
+            found.append(OpenDescriptor(int(name), target, bool(int(flags[6:] or "0", 8) & os.O_APPEND)))
+        return found
 
 
 def _text(path: str) -> str:

@@ -7,10 +7,21 @@ one seed replays a run.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from random import Random, SystemRandom
+from weakref import WeakSet
 
-__all__ = ["IdSource", "Random", "fresh_random", "new_id", "secret_bytes", "seeded_ids"]
+__all__ = [
+    "FreshRandom",
+    "IdSource",
+    "Random",
+    "fresh_random",
+    "new_id",
+    "reseed_after_fork",
+    "secret_bytes",
+    "seeded_ids",
+]
 
 IdSource = Callable[[], str]
 """Each call gives an id that nobody else has."""
@@ -31,6 +42,24 @@ def seeded_ids(random: Random) -> IdSource:
     return lambda: f"{random.getrandbits(128):032x}"
 
 
+class FreshRandom(Random):
+    """A generator that a forked slot seeds anew."""
+
+
+_fresh: WeakSet[FreshRandom] = WeakSet()
+
+
 def fresh_random() -> Random:
     """A fast generator with an unpredictable seed, for jitter and shuffling; secrets come from `secret_bytes`."""
-    return Random(SystemRandom().getrandbits(128))  # noqa: S311  not for secrets
+    made = FreshRandom(SystemRandom().getrandbits(128))
+    _fresh.add(made)
+    return made
+
+
+def reseed_after_fork() -> None:
+    """Gives our generators and numpy's shared one other seeds than their parent's. Python's own does so by itself, and `os.urandom` has none."""
+    for one in list(_fresh):
+        one.seed(SystemRandom().getrandbits(128))
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()

@@ -377,6 +377,8 @@ FILES = {
     "work/slots/delivery_desk.py": "work head",
     "work/slots/slot_deliveries.py": "work head, which the supervisor has read before",
     "work/slots/frames.py": "slot channel",
+    "work/slots/fork_messages.py": "fork server's answers; what is none is passed over (tests/work/slots/test_fork_messages.py)",
+    "work/slots/fork_server.py": "the first message of its own supervisor",
     "work/finished_results.py": "a result that a worker wrote as JSON, through its own supervisor",
     "work/slots/slot_channel.py": "work item; what else its own supervisor sent",
     "work/slots/slot_main.py": "work head, which the supervisor has read before",

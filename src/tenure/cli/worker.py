@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import click
 
@@ -70,6 +70,7 @@ def _slot_settings(
     drain_timeout: float,
     handover_within: float,
     result_key_file: str,
+    slot_start: Literal["auto", "fork", "spawn"],
 ) -> SlotSettings:
     lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
     return SlotSettings(
@@ -86,6 +87,7 @@ def _slot_settings(
         drain="handover" if drain == "handover" else "finish",
         drain_timeout_s=drain_timeout,
         handover_s=handover_within,
+        slot_start=slot_start,
         courier=CONNECT if managed else "",
         token=token,
         result_keys=read_result_keys(result_key_file),
@@ -124,6 +126,13 @@ def _slot_settings(
     help="Seconds in which the outcome of ended work must be written. [default: as the lease, at least 10]",
 )
 @click.option("--memory-limit", type=int, help="Megabytes of address space for one slot.")
+@click.option(
+    "--slot-start",
+    type=click.Choice(["auto", "fork", "spawn"]),
+    default="spawn",
+    show_default=True,
+    help="Start each slot anew, or fork it from a process that imported the modules once; auto forks where that is safe.",
+)
 @click.option(
     "--drain",
     type=click.Choice(["finish", "handover"]),

@@ -18,6 +18,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine, Mailbox
 from tenure.work.delivery import WorkItem, WorkResult
+from tenure.work.slots.fork_messages import SLOT_NAME
 from tenure.work.slots.processes import MARK, all_processes
 
 APP = Path(__file__).parent / "app.py"
@@ -58,7 +59,13 @@ class Worker:
 
     def slots(self) -> list[int]:
         """The pids of the slot processes."""
-        return [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
+        below = [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
+        return [pid for pid in below if pid not in self.fork_servers()]
+
+    def fork_servers(self) -> list[int]:
+        """The pids of the processes from which slots are forked: at most one lives."""
+        below = [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
+        return [pid for pid in below if "fork_server" in shown(pid, "cmdline") and shown(pid, "comm") != SLOT_NAME]
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -72,6 +79,14 @@ class Worker:
     def ended(self) -> int:
         """The exit code, when it has ended."""
         return self.process.wait(PATIENCE_S)
+
+
+def shown(pid: int, what: str) -> str:
+    """Returns what /proc shows of a process."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_text().strip()
+    except OSError:
+        return ""
 
 
 class Desk:

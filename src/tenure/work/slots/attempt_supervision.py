@@ -29,7 +29,7 @@ from tenure.work.runner import IsolatedErrors, Steps, WatchedAttempt, hand_over_
 from tenure.work.slots.frames import CancelAttempt
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
-from tenure.work.slots.slot_pool import SlotProcess
+from tenure.work.slots.slot_process import SlotProcess
 from tenure.work.wait_brake import WaitBrake
 
 _logger = logging.getLogger(__name__)

@@ -50,6 +50,8 @@ class SlotSettings:
     """The supervisor looks at the board this often: a stall or a lost lease is seen at most this much later."""
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
+    slot_start: Literal["auto", "fork", "spawn"] = "spawn"
+    """Slots are forked from a process that has imported the modules once, or spawned. `auto` spawns where a fork is unsafe; `fork` refuses to serve then."""
     courier: str = ""
     """`module:function` that connects a worker with the managers, for workflows that submit jobs; empty: they cannot."""
     token: str = field(default="", repr=False)
@@ -75,6 +77,8 @@ class SlotSettings:
             raise LimitError("memory_limit_mb", self.memory_limit_mb, "64 or more, or None")
         if not 0 <= self.handover_s < float("inf"):
             raise LimitError("handover_s", self.handover_s, "0 seconds or more")
+        if self.slot_start not in ("auto", "fork", "spawn"):
+            raise LimitError("slot_start", self.slot_start, "auto, fork or spawn")
         if self.settle_s is not None and not 0 < self.settle_s < float("inf"):
             raise LimitError("settle_s", self.settle_s, "above 0 seconds, or None")
         self.ladder.check()

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -73,9 +73,8 @@ UNATTENDED_S = 3.0
 class Slot:
     """The parts of a slot process, and its main loop."""
 
-    def __init__(self, start: StartSlot, channel: FrameChannel, clock: Clock, log_handler: AttemptLogHandler) -> None:
-        """Imports the modules. `run_slot` reports any error to the supervisor."""
-        self.clock, self._log_handler = clock, log_handler
+    def __init__(self, start: StartSlot, channel: FrameChannel, ground: SlotGround, registry: Registry) -> None:
+        self.clock, self._log_handler, self.registry = ground.clock, ground.log_handler, registry
         self.channel = SlotChannel(channel)
         self.settings = start.slot_settings()
         self.worker = start.worker or start.incarnation
@@ -84,13 +83,12 @@ class Slot:
         self.draining = threading.Event()
         self.going = threading.Event()
         self.handles: dict[int, AttemptHandle] = {}
-        self.processes = StartedProcesses(clock, grace_s=min(END_TREE_S, self.settings.grace_s))
+        self.processes = StartedProcesses(self.clock, grace_s=min(END_TREE_S, self.settings.grace_s))
         self._inbox: SimpleQueue[HandOver | None] = SimpleQueue()
         """The work at hand; None after the last of it."""
         self._take: Callable[[list[HandOver | None]], object] = self._fill_inbox
         self._cancelled_at: dict[int, float] = {}
         self._pid = os.getpid()
-        self.registry = Registry.from_modules([load_module(name) for name in start.modules])
 
     def trouble(self, text: str) -> None:
         self.channel.frames.send(SlotTrouble(text))
@@ -292,37 +290,65 @@ class PoolCalls:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **options))
 
 
-def main() -> None:
-    """Takes the socket that the supervisor left open, reads the first frame, and starts the slot."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    end = socket.socket(fileno=int(sys.argv[1]))
-    channel = FrameChannel(end)
-    frames: list[SlotFrame] = []
-    while not frames and channel.open:
-        frames += channel.read()
-    if not frames or not isinstance(frames[0], StartSlot):
-        os._exit(BROKEN_EXIT)
-    start = frames[0]
-    die_with_parent(start.supervisor)
-    adopt_orphans()
-    dump = (Path(start.folder) / f"stacks-{os.getpid()}.txt").open("w")
-    faulthandler.enable(file=dump)
-    faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True)
-    run_slot(start, channel, dump)
+class SlotGround(NamedTuple):
+    """A process that has imported the modules, and can become a slot."""
+
+    clock: Clock
+    log_handler: AttemptLogHandler
+    registry: Registry | None
+    broken: SlotBroken | None
+    """Why there is no registry."""
 
 
-def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str]) -> None:
-    clock, settings = SystemClock(), start.slot_settings()
-    if settings.memory_limit_mb is not None:
-        limit = settings.memory_limit_mb << 20
+def prepare(
+    modules: list[str], folder: Path, memory_limit_mb: int | None, loaded: Callable[[str], None] = lambda name: None
+) -> SlotGround:
+    """Sets limits and logging up, then imports the modules. `loaded` is called after each one."""
+    clock = SystemClock()
+    if memory_limit_mb is not None:
+        limit = memory_limit_mb << 20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    log_handler = AttemptLogHandler(FileLines(Path(start.folder)), clock)
+    log_handler = AttemptLogHandler(FileLines(folder), clock)
     logging.getLogger().addHandler(log_handler)
     sys.stdout = LoggedStream(sys.stdout, "stdout", log_handler)
     sys.stderr = LoggedStream(sys.stderr, "stderr", log_handler)
     logging.getLogger("tenure.workflow").setLevel(logging.INFO)
     try:
-        slot = Slot(start, channel, clock, log_handler)
+        found = []
+        for name in modules:
+            found.append(load_module(name))
+            loaded(name)
+        return SlotGround(clock, log_handler, Registry.from_modules(found), None)
+    except BaseException as error:
+        broken = SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:])
+        return SlotGround(clock, log_handler, None, broken)
+
+
+def open_dump(folder: Path) -> IO[str]:
+    """Opens the file for the stacks of this process. A fatal signal writes them, and SIGUSR1."""
+    dump = (folder / f"stacks-{os.getpid()}.txt").open("w")
+    faulthandler.enable(file=dump)
+    faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True)
+    return dump
+
+
+def read_start(channel: FrameChannel) -> StartSlot:
+    """Waits for the first frame. Ends this process when the supervisor is gone."""
+    frames: list[SlotFrame] = []
+    while not frames and channel.open:
+        frames += channel.read()
+    if not frames or not isinstance(frames[0], StartSlot):
+        os._exit(BROKEN_EXIT)
+    return frames[0]
+
+
+def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str], ground: SlotGround) -> NoReturn:
+    """Serves until the slot drains, then ends the process."""
+    try:
+        if ground.registry is None:
+            channel.send(ground.broken or SlotBroken("nothing was imported", ""))
+            os._exit(BROKEN_EXIT)
+        slot = Slot(start, channel, ground, ground.registry)
     except BaseException as error:
         channel.send(SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
         os._exit(BROKEN_EXIT)
@@ -340,6 +366,18 @@ def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str]) -> None:
     tracing.flush()
     dump.close()
     os._exit(0)  # daemon threads of user code must not keep a drained slot alive
+
+
+def main() -> None:
+    """Takes the socket that the supervisor left open, reads the first frame, and starts the slot."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    channel = FrameChannel(socket.socket(fileno=int(sys.argv[1])))
+    start = read_start(channel)
+    die_with_parent(start.supervisor)
+    adopt_orphans()
+    folder = Path(start.folder)
+    dump = open_dump(folder)
+    run_slot(start, channel, dump, prepare(start.modules, folder, start.slot_settings().memory_limit_mb))
 
 
 if __name__ == "__main__":

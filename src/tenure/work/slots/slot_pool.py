@@ -8,13 +8,9 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
-import subprocess
-import sys
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tenure import machine
 from tenure.backoff import delay_after
@@ -23,138 +19,19 @@ from tenure.logs import NodeLog
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkFailure
 from tenure.work.runner import IsolatedErrors
-from tenure.work.slots.frames import (
-    DrainSlot,
-    FrameChannel,
-    ServeRecords,
-    SlotBroken,
-    SlotFrame,
-    SlotReady,
-    SlotTrouble,
-    StartSlot,
-)
+from tenure.work.slots.frames import SlotBroken, SlotFrame, SlotReady, SlotTrouble, StartSlot
 from tenure.work.slots.processes import (
     MARK,
-    cannot_answer,
     cgroup_oom_kills,
     describe_exit,
-    dump_size,
-    kill_tree,
     last_dump,
-    look_at_process,
-    read_dump,
     read_stat,
     send,
 )
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.slot_launcher import SlotLauncher
+from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState
 from tenure.work.stack_text import stack_evidence
-
-
-class SlotState(StrEnum):
-    STARTING = "starting"
-    SPARE = "spare"
-    SERVING = "serving"
-
-
-class Ended(NamedTuple):
-    """The end of a slot process."""
-
-    status: int  # as waitpid gives it
-    peak_memory: str
-
-
-@dataclass(eq=False)
-class SlotProcess:
-    """A running slot process."""
-
-    process: subprocess.Popen[bytes]
-    channel: FrameChannel
-    folder: Path
-    started: float
-    state: SlotState = SlotState.STARTING
-    seat: int | None = None
-    records: list[int] = field(default_factory=list)
-    killed_by_us: bool = False
-    line_lost_at: float | None = None
-    """Monotonic time at which its end of the channel was first seen closed."""
-    last_trouble: str = ""
-    """Its last complaint."""
-    below: set[int] = field(default_factory=set)
-    """Descendants that were killed with it. They become our children, so we have to reap them."""
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def dump_path(self) -> Path:
-        return self.folder / f"stacks-{self.pid}.txt"
-
-    def go(self, seat: int, records: list[int]) -> None:
-        self.state, self.seat, self.records = SlotState.SERVING, seat, records
-        self.channel.send(ServeRecords(records))
-
-    def drain(self) -> None:
-        self.channel.send(DrainSlot())
-
-    def ask_for_stacks(self) -> tuple[dict[str, str], int]:
-        """Asks the slot to dump its stacks. Returns /proc's facts if it cannot run a handler, else the offset at which the dump will begin."""
-        if cannot_answer(self.pid):
-            facts = look_at_process(self.pid)
-            facts["stack_of_python"] = "not to be had: the process is stopped, so what /proc shows is all there is"
-            return facts, 0
-        offset = dump_size(self.dump_path)
-        send(self.pid, signal.SIGUSR1)
-        return {}, offset
-
-    def read_stacks(self, offset: int) -> dict[str, str]:
-        text = read_dump(self.dump_path, offset)
-        return stack_evidence(text) or look_at_process(self.pid)
-
-    def kill(self) -> None:
-        self.killed_by_us = True
-        self.below |= kill_tree(self.pid)
-
-    def reap(self) -> Ended | None:
-        """Reaps the process; returns None while it runs. wait4 also gives the peak memory, which is lost with the process."""
-        try:
-            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:
-            return Ended(0, "")
-        if pid == 0:
-            return None
-        self.process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it again
-        return Ended(status, f"{usage.ru_maxrss / 1024:.0f} MB")
-
-    def close(self) -> None:
-        self.channel.close()
-        self.dump_path.unlink(missing_ok=True)
-
-
-_SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN", "TENURE_RESULT_KEYS")
-
-
-def _environment() -> dict[str, str]:
-    """Returns the environment of a slot. It has no engine, so it gets no URL and no token."""
-    return {name: value for name, value in os.environ.items() if name not in _SECRETS}
-
-
-def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
-    """Starts a fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-m", "tenure.work.slots.slot_main", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**_environment(), MARK: start.incarnation},
-        )
-    channel = FrameChannel(ours)
-    channel.send(start)
-    ours.setblocking(False)
-    return SlotProcess(process, channel, Path(start.folder), now)
-
 
 QUICK_DEATH_S = 5.0
 """A slot that dies sooner than this after its start keeps dying: its successor waits."""
@@ -194,13 +71,14 @@ class SlotPool:
         folder: Path,
         incarnation: str,
         worker: str,
+        launcher: SlotLauncher,
         clock: Clock,
         log: NodeLog,
         listener: SlotListener,
         errors: IsolatedErrors,
     ) -> None:
         self._settings, self._selector, self._clock, self._log = settings, selector, clock, log
-        self._listener, self._errors = listener, errors
+        self._launcher, self._listener, self._errors = launcher, listener, errors
         self._start = StartSlot(
             modules=modules,
             board=str(board),
@@ -232,20 +110,43 @@ class SlotPool:
         now = self._clock.monotonic()
         if self.draining or now < self._spawn_after:
             return
-        while len(self.slots) < self._settings.slots + 1:
-            try:
-                slot = spawn_slot(self._start, now)
-            except OSError:
-                self._spawn_after = (
-                    now + CANNOT_SPAWN_S
-                )  # no process, memory or descriptor is to be had: not ten times a second
-                raise
+        try:
+            while len(self.slots) + self._launcher.asked < self._settings.slots + 1:
+                asked = self._launcher.launch(self._start)
+                self._welcome()
+                if not asked:
+                    break
+        except OSError:
+            # No process, memory or descriptor is to be had: not ten times a second.
+            self._spawn_after = now + CANNOT_SPAWN_S
+            raise
+
+    def _welcome(self) -> None:
+        """Takes the slots that were started since the last call."""
+        for slot in self._launcher.arrived():
             self.slots.append(slot)
             self._sessions.add(slot.pid)  # each slot leads a session of its own
             self._selector.register(slot.channel.socket, selectors.EVENT_READ, slot)
+            if self.draining:
+                slot.kill()
+        if self._launcher.failure:
+            self._spawn_after = self._clock.monotonic() + CANNOT_SPAWN_S
+            self._log.warning(f"no slot could be forked: {self._launcher.failure}")
+            self._launcher.failure = ""
+        if self._launcher.refusal and self.broken is None:
+            self.broken = SlotBroken(f"slots cannot be forked: {self._launcher.refusal}", "")
+            self._log.error(self.broken.reason)
+        if self._launcher.dead:
+            self._sessions |= self._launcher.dead  # of what they were about to fork
+            self._to_bury |= self._launcher.dead
+            self._launcher.dead = set()
+            self._end_orphans()
 
-    def hear(self, slot: SlotProcess, *, last: bool = False) -> None:
+    def hear(self, slot: SlotProcess | SlotLauncher, *, last: bool = False) -> None:
         """Reads what a slot sent; `last`: all of it, because the slot is dead. A process that it forked may keep the channel open."""
+        if isinstance(slot, SlotLauncher):
+            self._welcome()
+            return
         frames = slot.channel.read(to_the_end=last)
         if last or not slot.channel.open:
             # Before anything else: a closed socket that stays registered would wake us for ever.
@@ -288,6 +189,8 @@ class SlotPool:
         return any(not slot.channel.open for slot in self.slots)
 
     def reap(self) -> None:
+        with self._errors.isolate("looking after the fork server"):
+            self._welcome()
         for slot in list(self.slots):
             with self._errors.isolate(f"burying slot {slot.pid}"):
                 ended = slot.reap()
@@ -337,8 +240,10 @@ class SlotPool:
 
         It leaves other children alone: they may belong to the program that the supervisor is part of.
         """
-        known = {slot.pid for slot in self.slots}
-        for child in machine.here.own_children():
+        children = machine.here.own_children()
+        self._welcome()  # after the look: a slot that has become our child was told of before
+        known = {slot.pid for slot in self.slots} | {self._launcher.pid}
+        for child in children:
             stat = read_stat(child)
             if child in known or stat is None:
                 continue
@@ -364,6 +269,8 @@ class SlotPool:
         """Tells all slots to start nothing more, and starts no others. Slots that are still starting are killed: nobody needs them."""
         self.draining = True
         self._log.info("draining: nothing more is claimed")
+        self._launcher.end()
+        self._welcome()
         for slot in self.slots:
             if slot.state is SlotState.STARTING:
                 slot.kill()
@@ -373,6 +280,8 @@ class SlotPool:
     def end(self) -> None:
         """Kills and reaps the slots that are left."""
         self.draining = True
+        self._launcher.end()
+        self._welcome()
         for slot in self.slots:
             slot.kill()
         deadline = self._clock.monotonic() + BURY_S

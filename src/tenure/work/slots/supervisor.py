@@ -9,7 +9,6 @@ end the supervisor.
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import shutil
 import socket
@@ -20,11 +19,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 
-from tenure.beat.board import BeatBoard, BoardIdentity, board_folder
+from tenure.beat.board import BeatBoard, board_folder
 from tenure.beat.record import BeatReading, Totals
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Fence
-from tenure.engines.urls import PatientOpening
 from tenure.errors import BoardError, EngineWentBackError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource, fresh_random, new_id
@@ -35,19 +33,26 @@ from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.claim_queue import MOST_AHEAD
 from tenure.work.slots.frames import SlotBroken, SlotFrame
-from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
+from tenure.work.slots.processes import adopt_orphans, kill_strays
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
-from tenure.work.slots.slot_pool import SlotProcess
-from tenure.work.slots.supervisor_parts import SharedCourier, SupervisorContext, SupervisorParts, make_parts
+from tenure.work.slots.slot_launcher import SlotLauncher
+from tenure.work.slots.slot_process import SlotProcess
+from tenure.work.slots.supervisor_parts import (
+    SharedCourier,
+    SupervisorContext,
+    SupervisorParts,
+    make_launcher,
+    make_parts,
+    open_engine,
+    own_identity,
+)
 from tenure.work.wait_brake import HeldWord
 
 ENGINE_LOST = 1
 """`run` returns this when the engine lost what it had acknowledged."""
 BROKEN = 2
 """`run` returns this when the modules cannot be served."""
-
-
 NAP_S = 0.002
 """While every slot has work at hand, what they send is read this much later."""
 COURIER_THREADS = 64
@@ -201,38 +206,39 @@ class Supervisor:
 
     def run(self) -> int:
         """Serves until a drain. Returns 0 after a drain, `BROKEN` when the modules could not be served at all, or `ENGINE_LOST`."""
-        engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
         adopt_orphans()
-        opened = self._open_engine()
-        if opened is None:
-            return 0
-        with opened as engine, selectors.DefaultSelector() as selector:
+        with selectors.DefaultSelector() as selector:
+            launcher = make_launcher(
+                self.settings, self._modules, self._private, self.incarnation, selector, self._clock, self._log
+            )
+            try:
+                with self._errors.isolate("starting the fork server"):
+                    launcher.warm_up()  # it imports the modules while the engine is opened
+                opened = open_engine(
+                    self.settings, self._engine_url, self._clock, self._random, self._log, lambda: self._draining
+                )
+                return self._serve(opened, selector, launcher) if opened is not None else 0
+            finally:
+                launcher.end()
+                launcher.bury()
+
+    def _serve(self, opened: Engine, selector: selectors.BaseSelector, launcher: SlotLauncher) -> int:
+        engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
+        with opened as engine:
             with self._errors.isolate("clearing up after dead workers"):
                 DeadWorkerCleanup(
                     self._folder, engine, engine_name, clock=self._clock, random=self._random, log=self._log
                 ).clear(self._signer)
             page = self._open_board(engine_name)
-            self._parts = self._make_parts(engine, page, selector)
+            self._parts = self._make_parts(engine, page, selector, launcher)
             try:
                 return self._loop(selector, self._parts)
             finally:
                 self._end(self._parts)
 
-    def _open_engine(self) -> Engine | None:
-        """Returns the engine; None when a drain began while it was waited for."""
-        if not self.settings.waits_for_engine:
-            return Engine.open(self._engine_url, clock=self._clock)
-        opening = PatientOpening(self._engine_url, self._clock, self._random, self._log.warning)
-        while not self._draining:
-            engine = opening.attempt()
-            if engine is not None:
-                return engine
-            again_at = self._clock.monotonic() + opening.pause_s
-            while not self._draining and self._clock.monotonic() < again_at:
-                self._clock.sleep(self.settings.tick_s)
-        return None
-
-    def _make_parts(self, engine: Engine, page: ClaimPage, selector: selectors.BaseSelector) -> SupervisorParts:
+    def _make_parts(
+        self, engine: Engine, page: ClaimPage, selector: selectors.BaseSelector, launcher: SlotLauncher
+    ) -> SupervisorParts:
         context = SupervisorContext(
             settings=self.settings,
             modules=self._modules,
@@ -246,6 +252,7 @@ class Supervisor:
             ids=self._ids,
             log=self._log,
             errors=self._errors,
+            launcher=launcher,
             engine_threads=self._engine_threads,
             courier_threads=self._courier_threads,
             courier=SharedCourier(self.settings, self._engine_url).get,
@@ -293,16 +300,8 @@ class Supervisor:
             parts.desk.remove_seat(slot.seat, settled)
 
     def _open_board(self, engine_name: str) -> ClaimPage:
-        own = read_stat(os.getpid())
-        identity = BoardIdentity(
-            incarnation=self.incarnation,
-            pid=os.getpid(),
-            pid_started=own.started if own else 0,
-            boot_id=self._clock.boot_id(),
-            engine=engine_name,
-            worker=self.worker,
-        )
         records = self.settings.slots * self.settings.concurrency
+        identity = own_identity(self.incarnation, self.worker, engine_name, self._clock)
         self._board = BeatBoard.create(self._folder, records, identity)
         self._private.mkdir(mode=0o700)
         return ClaimPage.create(self._folder, self.incarnation, records + min(self.settings.slots, 16) * MOST_AHEAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import threading
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenure.beat.board import BeatBoard
+from tenure.beat.board import BeatBoard, BoardIdentity
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine
+from tenure.engines.urls import PatientOpening
 from tenure.errors import EngineWentBackError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
@@ -24,8 +26,11 @@ from tenure.work.slots.attempt_supervision import AttemptSupervision
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.delivery_calls import DeliveryCalls
 from tenure.work.slots.delivery_desk import DeliveryDesk
+from tenure.work.slots.fork_messages import PrepareModules
+from tenure.work.slots.processes import read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import SlotDeliveries
+from tenure.work.slots.slot_launcher import SlotLauncher
 from tenure.work.slots.slot_pool import SlotListener, SlotPool
 
 if TYPE_CHECKING:
@@ -57,6 +62,7 @@ class SupervisorContext:
     ids: IdSource
     log: NodeLog
     errors: IsolatedErrors
+    launcher: SlotLauncher
     engine_threads: Executor
     courier_threads: Executor
     courier: Callable[[], JobCourier]
@@ -82,6 +88,49 @@ class SharedCourier:
             return self._made
 
 
+def make_launcher(
+    settings: SlotSettings,
+    modules: list[str],
+    folder: Path,
+    incarnation: str,
+    selector: selectors.BaseSelector,
+    clock: Clock,
+    log: NodeLog,
+) -> SlotLauncher:
+    order = PrepareModules(modules, str(folder), os.getpid(), settings.memory_limit_mb)
+    return SlotLauncher(settings.slot_start, order, incarnation, selector, clock=clock, log=log)
+
+
+def open_engine(
+    settings: SlotSettings, url: str, clock: Clock, random: Random, log: NodeLog, leaves: Callable[[], bool]
+) -> Engine | None:
+    """Returns the engine; None when a drain began while it was waited for."""
+    if not settings.waits_for_engine:
+        return Engine.open(url, clock=clock)
+    opening = PatientOpening(url, clock, random, log.warning)
+    while not leaves():
+        engine = opening.attempt()
+        if engine is not None:
+            return engine
+        again_at = clock.monotonic() + opening.pause_s
+        while not leaves() and clock.monotonic() < again_at:
+            clock.sleep(settings.tick_s)
+    return None
+
+
+def own_identity(incarnation: str, worker: str, engine_name: str, clock: Clock) -> BoardIdentity:
+    """Returns what the board says about this process."""
+    own = read_stat(os.getpid())
+    return BoardIdentity(
+        incarnation=incarnation,
+        pid=os.getpid(),
+        pid_started=own.started if own else 0,
+        boot_id=clock.boot_id(),
+        engine=engine_name,
+        worker=worker,
+    )
+
+
 def make_parts(
     context: SupervisorContext, engine: Engine, selector: selectors.BaseSelector, listener: SlotListener
 ) -> SupervisorParts:
@@ -95,6 +144,7 @@ def make_parts(
         folder=context.folder,
         incarnation=context.incarnation,
         worker=context.worker,
+        launcher=context.launcher,
         clock=context.clock,
         log=context.log,
         listener=listener,
