@@ -13,6 +13,7 @@ from random import Random, SystemRandom
 from weakref import WeakSet
 
 __all__ = [
+    "DIFFERS_AFTER_FORK",
     "FreshRandom",
     "IdSource",
     "Random",
@@ -46,6 +47,8 @@ class FreshRandom(Random):
     """A generator that a forked slot seeds anew."""
 
 
+DIFFERS_AFTER_FORK = (SystemRandom, FreshRandom)
+"""The generators that two forked slots cannot share: the first has no state, the second gets another seed."""
 _fresh: WeakSet[FreshRandom] = WeakSet()
 
 

@@ -11,11 +11,11 @@ import gc
 import sys
 import threading
 from collections.abc import Collection, Iterator
-from random import Random, SystemRandom
+from random import Random
 
 from tenure import machine
 from tenure.machine import OpenDescriptor
-from tenure.randomness import FreshRandom
+from tenure.randomness import DIFFERS_AFTER_FORK
 from tenure.work.slots.processes import own_children
 
 GPUS = ("/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/accel", "/dev/davinci", "/dev/neuron")
@@ -77,7 +77,7 @@ def _generators() -> str:
     own = getattr(sys.modules["random"], "_inst", None)  # Python seeds this one again in a forked child
     for one in gc.get_objects():
         kind = type(one)  # not isinstance: that asks a lazy proxy for its class, and may run anything
-        if issubclass(kind, Random) and not issubclass(kind, (SystemRandom, FreshRandom)) and one is not own:
+        if issubclass(kind, Random) and not issubclass(kind, DIFFERS_AFTER_FORK) and one is not own:
             return f"holds a random generator{_place_of(one)}, which would give every slot the same numbers"
     numpy_random = sys.modules.get("numpy.random")
     kinds = tuple(getattr(numpy_random, name) for name in ("Generator", "RandomState") if hasattr(numpy_random, name))
