@@ -53,7 +53,7 @@ UNPLAYED = (
     *("retry_from", "undo_of"),
 )
 """A job that waits for a year, or has a millisecond, would end otherwise, and so would a result that is kept for one. A step to begin from and a job whose
-compensations are to be run are those of a job that ended before; without it the submission is refused."""
+compensations are to be run are those of a job that ended before; without it the submission is refused. So is a place of arguments that no leader gave."""
 
 
 @st.composite
@@ -62,7 +62,7 @@ def submissions(draw: st.DrawFn) -> JobSubmission:
     made = draw(fields(JobSubmission, *UNPLAYED))
     specs = draw(
         st.lists(
-            fields(WorkflowSpec, "after", "stall", "retry"),
+            fields(WorkflowSpec, "after", "stall", "retry", "arguments_at"),
             min_size=1,
             max_size=3,
             unique_by=lambda found: found["name"],
