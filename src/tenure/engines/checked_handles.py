@@ -180,7 +180,7 @@ class CheckedJournal(Journal):
 
     @abstractmethod
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
-        """Writes one entry and returns its sequence, or calls `_refuse_append`."""
+        """Writes one entry and returns its sequence, or calls `refuse_append`."""
 
     @abstractmethod
     def _read(self, after: int, limit: int) -> list[Entry]: ...
@@ -213,7 +213,7 @@ class CheckedJournal(Journal):
 
     # For the engine
 
-    def _refuse_append(self, epoch: int, expect: int, newest: int, last: int) -> NoReturn:
+    def refuse_append(self, epoch: int, expect: int, newest: int, last: int) -> NoReturn:
         """`newest` and `last` are the epoch and the sequence of the head."""
         if newest > epoch:
             raise StaleEpochError(epoch, newest)

@@ -271,6 +271,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         mandate = Mandate(self.ledger, self._environment, self.time.now, self.term_s, self.keeper.of_term())
         leader = self._new_leader(mandate)
         self.ledger.on_decided, self.ledger.on_missed = leader.follow, leader.missed
+        self.ledger.orders_due = leader.orders_along
         self.leader = leader
         return leader
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from tenure.engines.contracts import MAX_APPEND_BYTES, Term
+from tenure.engines.contracts import MAX_APPEND_BYTES, Message, Term
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -31,6 +32,7 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.jobs.decisions import Command, encode_event
+from tenure.nodes.append_parts import NO_PARTS, AppendParts, OrderedMessage
 from tenure.nodes.journal_checksum import checked_id
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
@@ -65,7 +67,8 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
     ) -> None:
         super().__init__(rules, environment, failures=failures, on_change=on_change)
         self._engine_now, self._clock, self._ids = engine_now, environment.clock, environment.ids
-        self._appends = SureAppend(environment.calls, environment.clock, environment.random)
+        self._appends = SureAppend(environment.engine, environment.calls, environment.clock, environment.random)
+        self._in_one_step = environment.engine.appends_in_one_step
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[CommandGroup[DecisionT], None] = {}
@@ -74,6 +77,8 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
         """Called with each decision once it is durable, in their order. Consequences of a decision belong here, and not after
         `commit`: a caller that hung up meanwhile is cancelled, and would never get to them (decision 0182)."""
+        self.orders_due: Callable[[], Sequence[OrderedMessage]] = tuple
+        """Returns the messages that the folded book orders. They leave with the append that makes it durable, where the engine can."""
         self.on_missed: Callable[[], None] = lambda: None
         """Called when an `on_decided` failed or was left out: then the leader has to find the consequences in the book."""
 
@@ -111,21 +116,30 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
 
     async def commit_all(self, commands: Sequence[Command]) -> list[DecisionT | TenureError]:
         """Commits many commands in as few appends as they fit into. Returns for each its decision, or the error that refused it."""
+        return (await self.record_all([(command, None) for command in commands]))[0]
+
+    async def record_all(
+        self, commands: Sequence[tuple[Command, Message[Any, Any] | None]]
+    ) -> tuple[list[DecisionT | TenureError], list[Message[Any, Any]]]:
+        """As `commit_all`, for commands that messages brought. Returns also those messages that the appends have acknowledged already."""
         if not commands:
-            return []
+            return [], []
         if self.deposed is not None:
             raise self.deposed
         if self._epoch is None:
             raise DeposedError("this node does not lead")
         group: CommandGroup[DecisionT] = CommandGroup(len(commands))
-        self._waiting += [WaitingCommand(command, group, place) for place, command in enumerate(commands)]
+        self._waiting += [
+            WaitingCommand(command, group, place, delivery) for place, (command, delivery) in enumerate(commands)
+        ]
         self._groups[group] = None
         self._start_writing()
         try:
             await group.complete
         finally:
             self._groups.pop(group, None)
-        return [outcome for outcome in group.outcomes if outcome is not None]
+        done = [one for place, (_, one) in enumerate(commands) if place in group.acknowledged and one is not None]
+        return [outcome for outcome in group.outcomes if outcome is not None], done
 
     def rebuild_soon(self) -> None:
         """Has the writer build the book anew: an exception came while the book was in use, and may have left its indexes half changed."""
@@ -172,7 +186,8 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
             self._refuse(waiting)
         self._waiting = []
 
-    async def _write_batch(self, batch: list[WaitingCommand[DecisionT]]) -> None:
+    async def _write_batch(self, batch: list[WaitingCommand[DecisionT]], *, alone: bool = False) -> None:
+        """Decides, folds and appends. `alone`: without the parts that an append may bring, because the engine refused it with them."""
         encoded: list[bytes] = []
         folded: list[tuple[WaitingCommand[DecisionT], DecisionT]] = []
         now, size = self._engine_now(), 0
@@ -190,14 +205,45 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
                 break
             encoded += written
             folded.append((waiting, decision))
-        refused = await self._make_durable(encoded)
-        if refused is not None and len(folded) > 1:
+        along = self._take_along(encoded, now) if self._in_one_step and not alone and encoded else []
+        deliveries = [one.delivery for one, _ in folded if one.delivery is not None] if self._in_one_step else []
+        parts = AppendParts.of([order for order, _ in along], deliveries) if encoded and not alone else NO_PARTS
+        refused = await self._make_durable(encoded, parts)
+        if refused is not None and (len(folded) > 1 or parts != NO_PARTS):
             for waiting, _ in folded:
                 # Each alone, so that only the command that the engine does not take is refused.
-                await self._write_batch([waiting])
+                await self._write_batch([waiting], alone=True)
             return
+        if parts.acknowledges and self.deposed is None:
+            for waiting, _ in folded:
+                if waiting.delivery is not None:
+                    waiting.group.acknowledged.add(waiting.place)
         for waiting, decision in folded:
             self._settle(waiting, decision, refused)
+        for _, decision in along:
+            if self.deposed is None:
+                self._follow_up(decision, "an order")
+
+    def _take_along(self, encoded: list[bytes], now: float) -> list[tuple[OrderedMessage, DecisionT]]:
+        """Decides and folds what records the orders that the folded book holds, and adds its events to the entry. Returns those orders."""
+        along: list[tuple[OrderedMessage, DecisionT]] = []
+        try:
+            orders = self.orders_due() if not self._spoiled else ()
+        except Exception as error:
+            self._failures.note(FailedOn.LOOP, "journal writer", "asking which orders are due", error)
+            return along
+        size = sum(map(len, encoded))
+        for order in orders:
+            waiting: WaitingCommand[DecisionT] = WaitingCommand(order.command, CommandGroup(1), 0)
+            made = self._decide(waiting, now)
+            if made is None or not made[1]:
+                continue  # the leader sends it by itself, and finds out what is wrong
+            size += sum(map(len, made[1]))
+            if size > _FULL or not self._fold(waiting, made[1]):
+                break
+            encoded += made[1]
+            along.append((order, made[0]))
+        return along
 
     def _decide(self, waiting: WaitingCommand[DecisionT], now: float) -> tuple[DecisionT, list[bytes]] | None:
         """Returns a decision and its encoded events; None where it refused the command because of any exception."""
@@ -238,12 +284,15 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         if refused is not None:
             waiting.settle(refused)
             return
+        self._follow_up(decision, type(waiting.command).__name__)
+        waiting.settle(decision)  # it is durable, also where `on_decided` failed
+
+    def _follow_up(self, decision: DecisionT, kind: str) -> None:
         try:
             self.on_decided(decision)
         except Exception as error:
-            self._failures.note(FailedOn.COMMAND, type(waiting.command).__name__, "following up a decision", error)
+            self._failures.note(FailedOn.COMMAND, kind, "following up a decision", error)
             self._missed()
-        waiting.settle(decision)  # it is durable, also where `on_decided` failed
 
     async def _write_failed(self, batch: list[WaitingCommand[DecisionT]], error: Exception) -> None:
         """Handles an exception of the writer itself. Only the journal knows what of the batch was written, so the book is built anew from it."""
@@ -262,7 +311,7 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         except Exception as error:
             self._failures.note(FailedOn.LOOP, "journal writer", "having what was missed read off the book", error)
 
-    async def _make_durable(self, encoded: list[bytes]) -> TenureError | None:
+    async def _make_durable(self, encoded: list[bytes], parts: AppendParts = NO_PARTS) -> TenureError | None:
         """Appends the folded events, and builds the book anew where it cannot be trusted.
 
         Returns the error where the engine refuses the events, else None. Until this is done, `read` shows the book to no caller.
@@ -274,7 +323,7 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         self._in_flight = asyncio.get_running_loop().create_future()
         try:
             if encoded:
-                refused = await self._append_or_refuse(encoded)
+                refused = await self._append_or_refuse(encoded, parts)
             if self._spoiled and self.deposed is None:
                 await self._rebuild()
                 rebuilt = True
@@ -293,10 +342,10 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
             self._missed()
         return refused
 
-    async def _append_or_refuse(self, encoded: list[bytes]) -> TenureError | None:
+    async def _append_or_refuse(self, encoded: list[bytes], parts: AppendParts) -> TenureError | None:
         """Appends the events. Returns the error where the engine refuses them; raises `DeposedError` and `EngineError`."""
         try:
-            self.seq = await self.append(encoded)
+            self.seq = await self.append(encoded, parts)
         except (DeposedError, EngineError):
             raise
         except Exception as error:
@@ -323,11 +372,19 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         if self._epoch is not None and head.epoch > self._epoch:
             raise DeposedError(f"another leader has written under epoch {head.epoch}")
 
-    async def append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes], parts: AppendParts = NO_PARTS) -> int:
         """Appends the events, and returns their sequence."""
         assert self._epoch is not None
         append_id = checked_id(self._ids(), self.seq + 1, self._epoch, events)
-        return await self._appends.append(self.journal, events, epoch=self._epoch, expect=self.seq, append_id=append_id)
+        done = await self._appends.append(
+            self.journal, events, epoch=self._epoch, expect=self.seq, append_id=append_id, parts=parts
+        )
+        for (_, (message,)), sent in zip(parts.sends, done.sent, strict=False):  # no outcomes where the answer was lost
+            if sent.refused:
+                self._log.warning(f"{message.key}, generation {message.generation}, was not sent again: {sent.refused}")
+        for delivery in done.lost:
+            self._log.info(f"message {delivery.id} comes again: what it brought is recorded, and will be known already")
+        return done.seq
 
     def _refuse(self, waiting: WaitingCommand[DecisionT]) -> None:
         waiting.settle(self.deposed or DeposedError("this node stopped leading"))

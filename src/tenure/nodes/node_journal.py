@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Entry, Journal, Store
+from tenure.engines.contracts import Appended, Engine, Entry, Journal, Message, Store
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -28,6 +28,7 @@ from tenure.errors import (
     Truncated,
 )
 from tenure.jobs.decisions import Command, Event, Outcome
+from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.journal_reading import BookRules, BookT, fold_entry, in_slices, load_book
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.randomness import Random
@@ -181,6 +182,8 @@ class CommandGroup(Generic[DecisionT]):
 
     def __init__(self, size: int) -> None:
         self.outcomes: list[DecisionT | TenureError | None] = [None] * size
+        self.acknowledged: set[int] = set()
+        """The places of the commands whose delivery the append itself acknowledged."""
         self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = size
 
@@ -203,6 +206,8 @@ class WaitingCommand(NamedTuple, Generic[DecisionT]):
     command: Command
     group: CommandGroup[DecisionT]
     place: int
+    delivery: Message[Any, Any] | None = None
+    """The message that brought the command. The append that makes the decision durable acknowledges it, where the engine can."""
 
     def settle(self, outcome: DecisionT | TenureError) -> None:
         self.group.settle(self.place, outcome)
@@ -211,20 +216,33 @@ class WaitingCommand(NamedTuple, Generic[DecisionT]):
 class SureAppend:
     """Asks the engine until it answers: until then the outcome of an append is unknown."""
 
-    def __init__(self, calls: Calls, clock: Clock, random: Random) -> None:
-        self._calls, self._clock, self._random = calls, clock, random
+    def __init__(self, engine: Engine, calls: Calls, clock: Clock, random: Random) -> None:
+        self._engine, self._calls, self._clock, self._random = engine, calls, clock, random
 
     async def append(
-        self, journal: Journal, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str
-    ) -> int:
-        """Returns the sequence that the events got. Raises `DeposedError` when another leader wrote at this position."""
+        self,
+        journal: Journal,
+        events: Sequence[bytes],
+        *,
+        epoch: int,
+        expect: int,
+        append_id: str,
+        parts: AppendParts = NO_PARTS,
+    ) -> Appended:
+        """Returns the sequence that the events got. Raises `DeposedError` when another leader wrote at this position.
+
+        `parts` is for engines that append in one step: an entry that is found after a lost answer brought all of its parts.
+        """
         backoff: Backoff | None = None
         lost_answer = False
         while True:
             try:
                 if lost_answer and (found := await self._find(journal, append_id, expect)) is not None:
-                    return found
-                return await self._calls.run(journal.append, events, epoch=epoch, expect=expect, append_id=append_id)
+                    return Appended(found)
+                place = {"epoch": epoch, "expect": expect, "append_id": append_id}
+                if parts == NO_PARTS:
+                    return Appended(await self._calls.run(journal.append, events, **place))
+                return await self._calls.run(self._engine.append_with, journal, events, **place, **parts._asdict())
             except (EngineUnavailableError, EngineBusyError, EngineFullError):
                 lost_answer, backoff = True, backoff or self.backoff()
                 await self._clock.async_sleep(backoff.next())
@@ -232,7 +250,7 @@ class SureAppend:
                 # After a lost answer, the entry at this position may be our own append.
                 found = await self._find_for_sure(journal, append_id, expect) if lost_answer else None
                 if found is not None:
-                    return found
+                    return Appended(found)
                 raise DeposedError(f"an append was refused: {error}") from error
             except Truncated as error:
                 raise DeposedError(f"another leader has gone on: {error}") from error

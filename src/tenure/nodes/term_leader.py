@@ -22,6 +22,7 @@ from tenure.jobs.gate_jobs import GateArchive
 from tenure.jobs.timeout import CheckJob
 from tenure.jobs.unsigned_results import FailUnsigned
 from tenure.jobs.waits import WakeSleeper
+from tenure.nodes.append_parts import OrderedMessage
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
@@ -161,6 +162,10 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
     @abstractmethod
     def follow(self, decision: DecisionT) -> None:
         """Does what follows from a decision. The ledger calls it once the decision is durable, also when its caller has hung up (decision 0182)."""
+
+    def orders_along(self) -> Sequence[OrderedMessage]:
+        """Returns the messages that leave with the append which the ledger is about to make. By default there are none."""
+        return ()
 
     @abstractmethod
     def missed(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.engines.contracts import (
+    Appended,
     BodyT,
     Consumer,
     Election,
@@ -17,6 +18,7 @@ from tenure.engines.contracts import (
     Journal,
     Leader,
     Mailbox,
+    Message,
     Outgoing,
     ReplyT,
     Sent,
@@ -25,8 +27,9 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
+from tenure.errors import ConfigurationError
 from tenure.sim.calls import Backend, Connection, EngineCalls, PollTopic
-from tenure.sim.mailbox import SimConsumer, SimMailbox
+from tenure.sim.mailbox import SimConsumer, SimMailbox, SimMessage
 from tenure.sim.world import Host
 
 
@@ -35,6 +38,7 @@ class SimEngine(Engine):
 
     def __init__(self, backend: Backend, host: Host) -> None:
         self.url = "memory://"
+        self.appends_in_one_step = backend.engine.appends_in_one_step
         self.clock = host.clock
         self.connection = Connection(backend, host)
         self.calls = EngineCalls(self.connection)
@@ -75,6 +79,44 @@ class SimEngine(Engine):
         names = ", ".join(dict.fromkeys(mailbox.name for mailbox, _ in ours))
         return self.connection.do(send, f"send {sum(len(each) for _, each in ours)} to {names}")
 
+    def append_with(
+        self,
+        journal: Journal,
+        events: Sequence[bytes],
+        *,
+        epoch: int,
+        expect: int,
+        append_id: str,
+        sends: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]] = (),
+        acknowledges: Sequence[Message[Any, Any]] = (),
+    ) -> Appended:
+        # Copies: a late append must not see what its caller does to the lists meanwhile.
+        ours = [(mailbox, tuple(messages)) for mailbox, messages in sends if isinstance(mailbox, SimMailbox)]
+        taken = [message for message in acknowledges if isinstance(message, SimMessage)]
+        if not isinstance(journal, SimJournal) or (len(ours), len(taken)) != (len(sends), len(acknowledges)):
+            raise ConfigurationError("the journal, a mailbox or a delivery belongs to another engine")
+        entry, inner = tuple(events), [message.inner for message in taken]
+
+        def append() -> Appended:
+            batches = [(mailbox._inner, messages) for mailbox, messages in ours]
+            done = self._inner.append_with(
+                journal.inner,
+                entry,
+                epoch=epoch,
+                expect=expect,
+                append_id=append_id,
+                sends=batches,
+                acknowledges=inner,
+            )
+            for topic in (journal.topic, *(mailbox.topic for mailbox, _ in ours)):
+                self.connection.backend.touch(topic)
+            return done
+
+        with_them = f"{sum(len(each) for _, each in ours)} sent, {' '.join(message.id for message in taken) or 'none'} acknowledged"
+        done = self.connection.do(append, f"append epoch {epoch} after {expect} {append_id}, {with_them}")
+        lost = [message for message in taken if message.inner in done.lost]
+        return done._replace(lost=lost)
+
     def journal(self, name: str) -> Journal:
         return SimJournal(self.connection, self._inner.journal(name))
 
@@ -95,42 +137,42 @@ class SimEngine(Engine):
 class SimJournal(Journal):
     def __init__(self, connection: Connection, inner: Journal) -> None:
         self.name = inner.name
-        self._connection, self._inner = connection, inner
-        self._topic = PollTopic("journal", inner.name)
+        self._connection, self.inner = connection, inner
+        self.topic = PollTopic("journal", inner.name)
 
     def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
         events = tuple(events)  # a late append must not see what its caller does to the list meanwhile
         return self._connection.do(
-            lambda: self._inner.append(events, epoch=epoch, expect=expect, append_id=append_id),
+            lambda: self.inner.append(events, epoch=epoch, expect=expect, append_id=append_id),
             f"append epoch {epoch} after {expect} {append_id}",
-            touches=self._topic,
+            touches=self.topic,
         )
 
     def head(self) -> Head:
-        return self._connection.do(self._inner.head)
+        return self._connection.do(self.inner.head)
 
     def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
-        return self._connection.do(lambda: self._inner.read(after, limit=limit))
+        return self._connection.do(lambda: self.inner.read(after, limit=limit))
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         call = self._connection.call
         if call is not None and call.polled_before and self._connection.closed:
             return []
         wait_s = call.remaining(wait_time_seconds) if call is not None else wait_time_seconds
-        return self._connection.do(lambda: self._inner.follow(after, wait_s), waits=(self._topic,))
+        return self._connection.do(lambda: self.inner.follow(after, wait_s), waits=(self.topic,))
 
     def wake(self) -> None:
-        self._inner.wake()  # local to the process: it needs no engine
-        self._connection.backend.touch(self._topic)
+        self.inner.wake()  # local to the process: it needs no engine
+        self._connection.backend.touch(self.topic)
 
     def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        self._connection.do(lambda: self._inner.snapshot(state, seq, epoch=epoch), f"snapshot at {seq} epoch {epoch}")
+        self._connection.do(lambda: self.inner.snapshot(state, seq, epoch=epoch), f"snapshot at {seq} epoch {epoch}")
 
     def latest_snapshot(self) -> Snapshot | None:
-        return self._connection.do(self._inner.latest_snapshot)
+        return self._connection.do(self.inner.latest_snapshot)
 
     def truncate(self, seq: int) -> None:
-        self._connection.do(lambda: self._inner.truncate(seq), f"truncate up to {seq}")
+        self._connection.do(lambda: self.inner.truncate(seq), f"truncate up to {seq}")
 
 
 class SimElection(Election):

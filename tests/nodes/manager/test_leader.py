@@ -31,6 +31,12 @@ class _SlowJournal:
             raise EngineUnavailableError("the journal is away")
         return self._inner.append(*args, **options)
 
+    def append_locked(self, *args: Any) -> int:
+        """The append of a step that also sends or acknowledges."""
+        if self.away:
+            raise EngineUnavailableError("the journal is away")
+        return self._inner.append_locked(*args)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 

@@ -25,11 +25,22 @@ class EngineWatch:
 
     def __init__(self, engine: MemoryEngine, journal: JournalWatch, require: Require) -> None:
         self._journal, self._require, self._engine = journal, require, engine
+        self._sent: list[tuple[str, int]] = []
         self._fences: dict[tuple[str, int, int], str] = {}
         self._work = engine.box(SLOTS.queue).state = WatchedWork(SLOTS.queue, engine, self)
         engine.box(RESULTS).state = WatchedResults(RESULTS, engine, self)
 
     def sent(self, key: str, generation: int) -> None:
+        """Notes a message. It may come in the very step that appends its decision, so it is checked when the journal was read after that step."""
+        self._sent.append((key, generation))
+
+    def check(self) -> None:
+        """Checks the messages of the step that just happened. The journal was read."""
+        sent, self._sent = self._sent, []
+        for key, generation in sent:
+            self._check_sent(key, generation)
+
+    def _check_sent(self, key: str, generation: int) -> None:
         """Nothing is sent before the append that decided it, nor after its job was cleaned up."""
         job_id, _, workflow = key.rpartition("/")
         account = self._journal.accounts.get(job_id)

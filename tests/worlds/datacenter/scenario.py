@@ -255,6 +255,7 @@ class Datacenter(Scenario):
 
     def check(self, world: World) -> None:
         self.journal.catch_up()
+        self.engine.check()
 
     def settled(self, world: World) -> bool:
         return (

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Self
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts.consumer import Consumer
-from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, Outgoing, ReplyT, Sent
+from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, Message, Outgoing, ReplyT, Sent
+from tenure.errors import ReceiptHandleExpiredError
 
 MAX_VISIBILITY_S = 43_200
 """Twelve hours: leases, delays and nack delays are between 0 and this."""
@@ -147,6 +148,16 @@ class Head(NamedTuple):
     epoch: int
 
 
+class Appended(NamedTuple):
+    """The outcome of an append that brought messages with it."""
+
+    seq: int
+    sent: Sequence[Sent] = ()
+    """For each message that was sent, in their order."""
+    lost: Sequence[Message[Any, Any]] = ()
+    """The deliveries that were not acknowledged, because their receipt was dead."""
+
+
 class Snapshot(NamedTuple):
     """The fold of all entries up to and including `seq`."""
 
@@ -241,6 +252,8 @@ class Engine(ABC):
     url: str
     clock: Clock
     refusals: tuple[Refusal, ...] = ()
+    appends_in_one_step: bool = False
+    """True when `append_with` is one durable step. Otherwise a crash may leave the entry without its messages."""
 
     @staticmethod
     def open(url: str, *, clock: Clock | None = None) -> Engine:
@@ -276,6 +289,32 @@ class Engine(ABC):
         A mailbox may come several times. Refused keys are told, and do not stop the rest.
         """
         return [sent for mailbox, messages in batches for sent in mailbox.send_many(messages)]
+
+    def append_with(
+        self,
+        journal: Journal,
+        events: Sequence[bytes],
+        *,
+        epoch: int,
+        expect: int,
+        append_id: str,
+        sends: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]] = (),
+        acknowledges: Sequence[Message[Any, Any]] = (),
+    ) -> Appended:
+        """Appends to a journal of this engine as `Journal.append` does, sends as `send_across` does, and acknowledges deliveries.
+
+        With `appends_in_one_step` all of it happens, or nothing: an append that is refused sends and acknowledges nothing, so the messages are
+        fenced by the epoch and by the sequence as well. Otherwise these are steps, in this order. Neither a refused key nor a dead receipt
+        stops the rest. After an `EngineUnavailableError` the outcome is unknown, as that of an append: ask `Journal.find`.
+        """
+        seq = journal.append(events, epoch=epoch, expect=expect, append_id=append_id)
+        sent, lost = self.send_across(sends), list[Message[Any, Any]]()
+        for message in acknowledges:
+            try:
+                message.acknowledge()
+            except ReceiptHandleExpiredError:
+                lost.append(message)
+        return Appended(seq, sent, lost)
 
     @abstractmethod
     def journal(self, name: str) -> Journal: ...

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from itertools import count
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -22,8 +22,10 @@ from tenure.engines.checked_handles import (
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
+    Appended,
     Fence,
     Leader,
+    Message,
     Term,
 )
 from tenure.engines.mailbox_records import MessageRecord
@@ -31,7 +33,8 @@ from tenure.engines.memory.consumer import MemoryConsumer
 from tenure.engines.memory.journal import JournalEntries, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.engines.memory.polls import MemoryPolls
-from tenure.engines.memory.shared_mailbox import ForeignMailboxName, SharedMailbox
+from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, SharedMailbox
+from tenure.engines.send_across import EntryPlace
 from tenure.errors import ConfigurationError, EngineClosedError
 from tenure.randomness import IdSource, new_id
 
@@ -224,6 +227,7 @@ PartT = TypeVar("PartT")
 class MemoryEngine(CheckedEngine):
     """One lock, no threads. Driven by one thread, and given its ids, it does the same thing every time."""
 
+    appends_in_one_step = True
     handles = HandleTypes(MemoryMailbox, MemoryJournal, MemoryElection, MemoryStore, MemoryConsumer)
 
     def __init__(self, clock: Clock | None = None, *, ids: IdSource = new_id, url: str = "memory://") -> None:
@@ -241,6 +245,19 @@ class MemoryEngine(CheckedEngine):
         self.shelves: dict[str, Shelf] = {}
         self._handles: WeakSet[MemoryPolls | MemoryJournal] = WeakSet()
         self.closed = False
+
+    def _acknowledges(self, message: Message[Any, Any]) -> bool:
+        return isinstance(message, MemoryMessage) and message.is_in(self)
+
+    def _append_with(
+        self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
+    ) -> Appended:
+        with self.lock:
+            seq = journal.append_locked(events, place)
+            now = self.clock.boottime()
+            sent = [mailbox.add_locked(message, now) for mailbox, messages in batches for message in messages]
+            lost = [message for message in acknowledges if message.settle_now(None) is not None]
+        return Appended(seq, sent, lost)
 
     def now(self) -> float:
         return self.epoch + self.clock.boottime()

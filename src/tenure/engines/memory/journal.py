@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tenure.engines.checked_handles import CheckedJournal
 from tenure.engines.contracts import Entry, Head, Snapshot
 from tenure.engines.long_poll import HandlePolls, Poll
+from tenure.engines.send_across import EntryPlace
 from tenure.errors import Truncated
 
 if TYPE_CHECKING:
@@ -44,16 +45,20 @@ class MemoryJournal(CheckedJournal):
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         with self.engine.lock:
-            self.engine.check_open()
-            log = self.log
-            if epoch < log.head.epoch or expect != log.head.seq:
-                self._refuse_append(epoch, expect, log.head.epoch, log.head.seq)
-            seq = expect + 1
-            log.entries.append(Entry(seq, epoch, append_id, self.engine.now(), tuple(events)))
-            log.head = Head(seq, epoch)
-            for poll in list(log.followers):  # every follower wants every entry: here all of them get up
-                poll.ring()
-            return seq
+            return self.append_locked(events, EntryPlace(epoch, expect, append_id))
+
+    def append_locked(self, events: list[bytes], place: EntryPlace) -> int:
+        """Writes one entry, or raises. The caller holds the engine's lock."""
+        self.engine.check_open()
+        log, (epoch, expect, append_id) = self.log, place
+        if epoch < log.head.epoch or expect != log.head.seq:
+            self.refuse_append(epoch, expect, log.head.epoch, log.head.seq)
+        seq = expect + 1
+        log.entries.append(Entry(seq, epoch, append_id, self.engine.now(), tuple(events)))
+        log.head = Head(seq, epoch)
+        for poll in list(log.followers):  # every follower wants every entry: here all of them get up
+            poll.ring()
+        return seq
 
     def head(self) -> Head:
         self.engine.check_open()

@@ -68,9 +68,10 @@ class MemoryMailbox(MemoryPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, R
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         with self._lock:
             now = self._boottime()
-            return [self._add(message, now) for message in messages]
+            return [self.add_locked(message, now) for message in messages]
 
-    def _add(self, message: CheckedMessage, now: float) -> Sent:
+    def add_locked(self, message: CheckedMessage, now: float) -> Sent:
+        """Queues a message, or tells why not. The caller holds the lock."""
         record = self._record(message, now)
         try:
             self.box.add(record, now, message.delay)

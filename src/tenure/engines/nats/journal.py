@@ -99,7 +99,7 @@ class NatsJournal(CheckedJournal):
         if head is None or head.seq != expect or epoch < head.epoch:
             head = await self._find_head()
         if epoch < head.epoch or expect != head.seq:
-            self._refuse_append(epoch, expect, head.epoch, head.seq)
+            self.refuse_append(epoch, expect, head.epoch, head.seq)
         writer = new_id()
         payload = _encode(Line(epoch, append_id, writer, events))
         headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
@@ -118,7 +118,7 @@ class NatsJournal(CheckedJournal):
         found = await self._message({"seq": expect + 1})
         if found is None or (line := _line(found.data)) is None or line.writer != writer:
             head = await self._find_head()
-            self._refuse_append(epoch, expect, head.epoch, head.seq)
+            self.refuse_append(epoch, expect, head.epoch, head.seq)
         return expect + 1
 
     # Reading

@@ -14,13 +14,14 @@ from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
 from tenure.engines.checked_mailbox import CheckedMessage
-from tenure.engines.contracts import Finding, Refusal, Sent
+from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
 from tenure.engines.postgres.connections import PostgresConnections, PostgresSession, Rows
 from tenure.engines.postgres.consumer import PostgresConsumer
 from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
-from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox, send_across
+from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox, PostgresMessage, across, outcomes, send_across
+from tenure.engines.send_across import EntryPlace
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import TenureError
@@ -107,6 +108,7 @@ class PostgresEngine(ServerEngine):
     """Opening it connects, checks the server, and makes or migrates the schema."""
 
     refusals = REFUSALS
+    appends_in_one_step = True
     handles = HandleTypes(PostgresMailbox, PostgresJournal, PostgresElection, PostgresStore, PostgresConsumer)
 
     def __init__(self, settings: PostgresSettings, clock: Clock, random: Random | None = None) -> None:
@@ -142,6 +144,26 @@ class PostgresEngine(ServerEngine):
 
     def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
         return send_across(self, batches)
+
+    def _acknowledges(self, message: Message[Any, Any]) -> bool:
+        return isinstance(message, PostgresMessage) and message.is_of(self)
+
+    def _append_with(
+        self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
+    ) -> Appended:
+        """One function, hence one commit."""
+        messages, sends = across(batches)
+        receipts = [message.receipt for message in acknowledges]
+        numbers, tokens = [number for number, _ in receipts], [token for _, token in receipts]
+        rows = self.ask("append_with", journal.name, events, *place, *sends, numbers, tokens)
+        _, seq, last, newest, _ = rows[0]
+        if seq is None:
+            journal.refuse_append(place.epoch, place.expect, newest, last)
+        sent = outcomes(
+            messages, [(number, current, revoked) for kind, number, current, _, revoked in rows if kind == 1]
+        )
+        held = {number for kind, number, *_ in rows if kind == 2}
+        return Appended(int(seq), sent, [message for message in acknowledges if message.receipt[0] not in held])
 
     def server_time(self) -> float:
         return float(self.ask("now")[0][0])

@@ -23,7 +23,7 @@ class PostgresJournal(PolledJournal):
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         seq, last, newest = self.engine.ask("append", self.name, events, epoch, expect, append_id)[0]
-        return int(seq) if seq is not None else self._refuse_append(epoch, expect, newest, last)
+        return int(seq) if seq is not None else self.refuse_append(epoch, expect, newest, last)
 
     def head(self) -> Head:
         rows = self.engine.ask("head", self.name)

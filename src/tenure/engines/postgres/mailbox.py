@@ -232,7 +232,7 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             rows = self.query("send_plain", (self.name, bodies, delays, answers, generations))
             return [Sent(str(number)) for (number,) in rows]
         rows = self.query("send_mixed", (self.name, bodies, delays, answers, generations, keys))
-        return _outcomes(messages, rows)
+        return outcomes(messages, rows)
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         self.engine.tidy_if_due()
@@ -332,11 +332,16 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
 def send_across(engine: PostgresEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
     """Queues messages of several mailboxes with one call and one commit, in order."""
+    all_of_them, values = across(batches)
+    statement = engine.statements.send_across
+    return outcomes(all_of_them, engine.connections.query("send_across", statement, values, MailboxConnectionError))
+
+
+def across(batches: list[tuple[Any, list[CheckedMessage]]]) -> tuple[list[CheckedMessage], tuple[Any, ...]]:
+    """Returns the messages of several mailboxes, and the arguments with which the functions take them."""
     names = [mailbox.name for mailbox, messages in batches for _ in messages]
     all_of_them = [message for _, messages in batches for message in messages]
-    values = (names, [m.body for m in all_of_them], *_columns(all_of_them))
-    statement = engine.statements.send_across
-    return _outcomes(all_of_them, engine.connections.query("send_across", statement, values, MailboxConnectionError))
+    return all_of_them, (names, [m.body for m in all_of_them], *_columns(all_of_them))
 
 
 def _columns(messages: list[CheckedMessage]) -> tuple[list[float], list[str | None], list[int], list[str | None]]:
@@ -345,7 +350,8 @@ def _columns(messages: list[CheckedMessage]) -> tuple[list[float], list[str | No
     return delays, answers, [m.generation for m in messages], [m.key for m in messages]
 
 
-def _outcomes(messages: list[CheckedMessage], rows: Rows) -> list[Sent]:
+def outcomes(messages: list[CheckedMessage], rows: Rows) -> list[Sent]:
+    """Returns what became of each message, from the rows that the functions which send several tell."""
     return [
         sent_or_refused(message, str(number), newest, revoked=bool(revoked))
         for message, (number, newest, revoked) in zip(messages, rows, strict=True)

@@ -19,7 +19,7 @@ from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
 """The version of the tables, and of the meaning that functions give to their rows. A process refuses a schema of a version above its own."""
-REVISION = 9
+REVISION = 10
 """The revision of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: their arguments and results are the same."""
 # version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
@@ -171,6 +171,10 @@ class Statements:
     replay: str = "SELECT * FROM {s}.replay(%b::text, %b::bigint)"
     tidy: str = "SELECT {s}.tidy(%b::int)"
     append: str = "SELECT * FROM {s}.append(%b::text, %b::bytea[], %b::bigint, %b::bigint, %b::text)"
+    append_with: str = (
+        "SELECT * FROM {s}.append_with(%b::text, %b::bytea[], %b::bigint, %b::bigint, %b::text, %b::text[], %b::bytea[], %b::float8[], "
+        "%b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::bigint[])"
+    )
     head: str = "SELECT * FROM {s}.head(%b::text)"
     read: str = "SELECT * FROM {s}.read(%b::text, %b::bigint, %b::int)"
     snapshot: str = "SELECT * FROM {s}.snapshot(%b::text, %b::bytea, %b::bigint, %b::bigint)"

@@ -10,14 +10,21 @@ from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
 from tenure.engines.checked_mailbox import CheckedMessage, LostClaims
-from tenure.engines.contracts import Finding, Refusal, Sent
+from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, every_script
 from tenure.engines.redis.consumer import RedisConsumer
 from tenure.engines.redis.handover import Offers, PipelinedCommands
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
-from tenure.engines.redis.mailbox import RedisMailbox, send_across
+from tenure.engines.redis.mailbox import (
+    RedisMailbox,
+    RedisMessage,
+    message_words,
+    send_across,
+    sent_outcomes,
+)
+from tenure.engines.send_across import EntryPlace
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import EngineUnavailableError, EngineVersionError, MailboxConnectionError
@@ -123,6 +130,7 @@ class RedisEngine(ServerEngine):
     """Opening it connects, checks the server, and registers this object with it."""
 
     refusals = REFUSALS
+    appends_in_one_step = True
     handles = HandleTypes(RedisMailbox, RedisJournal, RedisElection, RedisStore, RedisConsumer)
 
     def __init__(
@@ -170,6 +178,22 @@ class RedisEngine(ServerEngine):
 
     def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
         return send_across(self, batches)
+
+    def _acknowledges(self, message: Message[Any, Any]) -> bool:
+        return isinstance(message, RedisMessage) and message.is_of(self)
+
+    def _append_with(
+        self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
+    ) -> Appended:
+        """One script."""
+        counts = (sum(len(messages) for _, messages in batches), len(acknowledges))
+        words = (*message_words(batches), *(word for message in acknowledges for word in message.address))
+        _, seq, *rest = self.ask("append_with", *journal.entry_words(events, place), *counts, *words)
+        if seq == -1:
+            last, newest = rest
+            journal.refuse_append(place.epoch, place.expect, newest, last)
+        told, gone = rest
+        return Appended(int(seq), sent_outcomes(batches, told), [acknowledges[at] for at in gone])
 
     def server_time(self) -> float:
         return float(self.ask("now")[1] / 1e6)

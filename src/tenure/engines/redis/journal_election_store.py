@@ -12,6 +12,8 @@ import msgspec
 
 from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal
 from tenure.engines.contracts import MAX_SCAN_BYTES, Entry, Fence, Head, Leader, Snapshot, Term
+from tenure.engines.redis.connections import Argument
+from tenure.engines.send_across import EntryPlace
 from tenure.errors import LimitError, Truncated
 
 if TYPE_CHECKING:
@@ -30,13 +32,18 @@ class RedisJournal(PolledJournal):
     engine: RedisEngine
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
-        if max(epoch, expect) >= _MOST:
-            raise LimitError("epoch, expect", (epoch, expect), "below 2**53")
-        _, seq, *refused = self.engine.ask("append", self.name, _pack((append_id, events)), epoch, expect)
+        _, seq, *refused = self.engine.ask("append", *self.entry_words(events, EntryPlace(epoch, expect, append_id)))
         if not refused:
             return int(seq)
         last, newest = refused
-        return self._refuse_append(epoch, expect, newest, last)
+        return self.refuse_append(epoch, expect, newest, last)
+
+    def entry_words(self, events: list[bytes], place: EntryPlace) -> tuple[Argument, ...]:
+        """Returns the entry as scripts take it."""
+        epoch, expect, append_id = place
+        if max(epoch, expect) >= _MOST:
+            raise LimitError("epoch, expect", (epoch, expect), "below 2**53")
+        return self.name, _pack((append_id, events)), epoch, expect
 
     def head(self) -> Head:
         return Head(*self.engine.ask("head", self.name)[1:])

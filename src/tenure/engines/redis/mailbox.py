@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.checked_mailbox import (
@@ -355,10 +355,20 @@ def _outcome(message: CheckedMessage, name: bytes, newest: bytes | None = None, 
 
 def send_across(engine: RedisEngine, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
     """Queues messages of several mailboxes with one script, in order."""
-    each = [(mailbox.name, message) for mailbox, messages in batches for message in messages]
-    words = (word for name, m in each for word in (name, *_arguments(m), m.key or ""))
-    answers = engine.call("send_across", *words)[1]
-    return [_outcome(message, *answer) for (_, message), answer in zip(each, answers, strict=True)]
+    return sent_outcomes(batches, engine.call("send_across", *message_words(batches))[1])
+
+
+def message_words(batches: list[tuple[Any, list[CheckedMessage]]]) -> Iterator[Argument]:
+    """Yields the arguments with which scripts take messages of several mailboxes."""
+    for mailbox, messages in batches:
+        for message in messages:
+            yield from (mailbox.name, *_arguments(message), message.key or "")
+
+
+def sent_outcomes(batches: list[tuple[Any, list[CheckedMessage]]], answers: list[Any]) -> list[Sent]:
+    """Returns what became of each message, as the scripts tell it."""
+    each = [message for _, messages in batches for message in messages]
+    return [_outcome(message, *answer) for message, answer in zip(each, answers, strict=True)]
 
 
 def _arguments(message: CheckedMessage) -> tuple[Argument, ...]:

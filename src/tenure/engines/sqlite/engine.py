@@ -13,14 +13,15 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, PolledEngine
 from tenure.engines.checked_mailbox import CheckedMessage
-from tenure.engines.contracts import Finding, Sent
+from tenure.engines.contracts import Appended, Finding, Message, Sent
+from tenure.engines.send_across import EntryPlace
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
 from tenure.engines.sqlite.consumer import SqliteConsumer
 from tenure.engines.sqlite.database import SCHEMA_VERSION, Database
-from tenure.engines.sqlite.journal_election_store import SqliteElection, SqliteJournal, SqliteStore
+from tenure.engines.sqlite.journal_election_store import SqliteElection, SqliteJournal, SqliteStore, pack_events
 from tenure.engines.sqlite.mailbox import SqliteMailbox
-from tenure.engines.sqlite.message import KEY_MEMORY_US
+from tenure.engines.sqlite.message import KEY_MEMORY_US, SqliteMessage
 from tenure.engines.sqlite.wakeup_page import FileWakeups
 from tenure.errors import EngineClosedError, EngineError
 from tenure.randomness import IdSource, new_id
@@ -72,6 +73,7 @@ class Upkeep:
 class SqliteEngine(PolledEngine):
     """One SQLite file, shared with the other threads and processes of this machine."""
 
+    appends_in_one_step = True
     handles = HandleTypes(SqliteMailbox, SqliteJournal, SqliteElection, SqliteStore, SqliteConsumer)
 
     def __init__(self, address: Address, clock: Clock, *, ids: IdSource = new_id) -> None:
@@ -87,6 +89,25 @@ class SqliteEngine(PolledEngine):
     def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
         sent: list[Sent] = batches[0][0].send_with(batches)
         return sent
+
+    def _acknowledges(self, message: Message[Any, Any]) -> bool:
+        return isinstance(message, SqliteMessage) and message.is_in(self.database)
+
+    def _append_with(
+        self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
+    ) -> Appended:
+        """One transaction: one sync to the disk."""
+        packed, sent = pack_events(events), list[Sent]()
+        with self.database.writer as tx:
+            seq = journal.append_in(tx, packed, place)
+            now = self.database.now()
+            if batches:
+                sent = batches[0][0].queue_in(tx, batches, now)
+            lost = [message for message in acknowledges if message.settle_in(tx, now, None) is not None]
+        for topic in {journal.topic, *(mailbox.topic for mailbox, _ in batches)}:
+            self.wakeups.ring(topic)
+        self.upkeep.after_write()
+        return Appended(seq, sent, lost)
 
     def describe(self) -> dict[str, str]:
         """Returns facts about this engine for people; `wake-up` says when it polls, and why."""

@@ -15,6 +15,7 @@ import msgspec
 
 from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal, first_above, page_of
 from tenure.engines.contracts import MAX_KEY_CHARS, Entry, Fence, Head, Leader, Snapshot, Term
+from tenure.engines.send_across import EntryPlace
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.engines.sqlite.message import KEY_MEMORY_US
@@ -23,7 +24,7 @@ from tenure.errors import Truncated
 if TYPE_CHECKING:
     from tenure.engines.sqlite.engine import SqliteEngine
 
-_pack = msgspec.msgpack.Encoder().encode
+pack_events = msgspec.msgpack.Encoder().encode
 unpack_events = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 
 
@@ -44,13 +45,18 @@ class SqliteJournal(PolledJournal):
     engine: SqliteEngine
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
-        packed = _pack(events)
+        packed = pack_events(events)
         with self.engine.database.writer as tx:
-            row = self._advance(tx, epoch, expect)
-            seq: int = row[1]
-            tx.execute(sql.INSERT_ENTRY, (row[0], seq, epoch, self.engine.database.now(), append_id, packed))
+            seq = self.append_in(tx, packed, EntryPlace(epoch, expect, append_id))
         self.engine.wakeups.ring(self.topic)
         self.engine.upkeep.after_write()
+        return seq
+
+    def append_in(self, tx: sqlite3.Connection, packed: bytes, place: EntryPlace) -> int:
+        """Writes one entry inside the caller's transaction, or raises."""
+        journal, seq = self._advance(tx, place.epoch, place.expect)
+        entry = (journal, seq, place.epoch, self.engine.database.now(), place.append_id, packed)
+        tx.execute(sql.INSERT_ENTRY, entry)
         return seq
 
     def _advance(self, tx: sqlite3.Connection, epoch: int, expect: int) -> tuple[int, int]:
@@ -60,7 +66,7 @@ class SqliteJournal(PolledJournal):
             return swapped[0]
         row = self._row(tx)
         if epoch < row.epoch or expect != row.seq:
-            self._refuse_append(epoch, expect, row.epoch, row.seq)
+            self.refuse_append(epoch, expect, row.epoch, row.seq)
         tx.execute(sql.CREATE_JOURNAL, (self.name,))
         swapped = tx.execute(sql.ADVANCE_HEAD, (epoch, self.name, expect, epoch)).fetchall()
         return swapped[0]

@@ -145,15 +145,21 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def send_with(self, batches: list[tuple[SqliteMailbox[Any, Any], list[CheckedMessage]]]) -> list[Sent]:
         """Queues messages of these mailboxes in one transaction: one sync to the disk, however many mailboxes there are."""
-        stem, sent = self.new_id(), list[Sent]()
         with self.database.writer as tx:
-            now = self.database.now()
-            for mailbox, messages in batches:
-                for message in messages:
-                    sent.append(mailbox._queue_or_say_why(tx, _new(f"{stem}.{len(sent)}", message), now))
+            sent = self.queue_in(tx, batches, self.database.now())
         for topic in {mailbox.topic for mailbox, _ in batches}:
             self.engine.wakeups.ring(topic)
         self.engine.upkeep.after_write()
+        return sent
+
+    def queue_in(
+        self, tx: sqlite3.Connection, batches: list[tuple[SqliteMailbox[Any, Any], list[CheckedMessage]]], now: int
+    ) -> list[Sent]:
+        """Queues messages of these mailboxes inside the caller's transaction."""
+        stem, sent = self.new_id(), list[Sent]()
+        for mailbox, messages in batches:
+            for message in messages:
+                sent.append(mailbox._queue_or_say_why(tx, _new(f"{stem}.{len(sent)}", message), now))
         return sent
 
     def _queue_or_say_why(self, tx: sqlite3.Connection, message: NewMessage, now: int) -> Sent:

@@ -11,6 +11,8 @@ from tenure.jobs.outbox import Dispatch
 
 MOST_BYTES_AT_ONCE = 262_144
 """The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
+SMALL_BYTES = 2_048
+"""The most bytes of arguments with which an order leaves with the append that records it: a hundred of them fit beside the events."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -39,3 +41,11 @@ def _batches(orders: Iterable[Dispatch]) -> Iterator[list[Dispatch]]:
 def by_mailbox(orders: Iterable[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
     """Returns (mailbox, orders) for each run of orders to one mailbox. A mailbox comes several times where orders alternate: they keep their order."""
     return [(name, list(run)) for name, run in groupby(orders, key=lambda order: order.mailbox)]
+
+
+def is_small(order: Dispatch) -> bool:
+    """Returns True when the order may leave with an append. One that cannot be measured may not: sending it alone raises why."""
+    try:
+        return len(_encode(order.arguments)) <= SMALL_BYTES
+    except Exception:
+        return False

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
-from tenure import tracing
 from tenure.engines.contracts import Mailbox, Outgoing
 from tenure.errors import LimitError
 from tenure.jobs import Decision, JobBook
@@ -32,11 +30,11 @@ from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.timeout import strategy_for
 from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake
+from tenure.nodes.append_parts import OrderedMessage
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.dispatch_batches import batches, by_mailbox
-from tenure.nodes.manager.earned_time import chosen_stuck_s
+from tenure.nodes.manager.dispatch_batches import batches, by_mailbox, is_small
 from tenure.nodes.manager.ended_compensations import EndedCompensations
 from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
@@ -44,6 +42,7 @@ from tenure.nodes.manager.schedules import Clockwork
 from tenure.nodes.manager.signed_results import UnsignedFollowUps, signed_results
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
+from tenure.nodes.manager.work_items import WorkItems
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
@@ -54,6 +53,8 @@ HANDED_BACK_S = 0.2
 ARMED_AT_ONCE = 250
 """The deadlines that are computed before other tasks have their turn."""
 MOST_ROUNDS = 5  # batches of orders before the other steps have their turn
+ALONG_AT_MOST = 100
+"""The most orders that leave with one append."""
 DISPATCHING = "dispatching it"
 
 
@@ -87,6 +88,9 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
+        self._sending = False
+        """True while `dispatch` sends orders that it read. Then none leaves with an append: orders keep their order."""
+        self.begun = False
         self._ended_steps = EndedSteps(self._engine, self._calls)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes, signed_results(result_keys, mandate, self._mailbox))
@@ -98,6 +102,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.timers: Timers[str] = Timers()
         """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
+        self._items = WorkItems(mandate.ledger, self.worker_reports.fleet)
         self.clockwork = Clockwork(self.ledger, self.log, self.keeper.failures)
         self._steps |= {
             "jobs without a deadline": self._look_again,
@@ -193,6 +198,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             if not number % ARMED_AT_ONCE:
                 await asyncio.sleep(0)  # submissions and renewals have their turn, however many jobs there are
         self.clockwork.arm_all()
+        self.begun = True
 
     def _due(self) -> float:
         return min(
@@ -221,6 +227,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def dispatch(self) -> None:
         """Sends the orders that are decided and not recorded as sent. A message that the engine already holds counts as sent."""
+        try:
+            await self._dispatch()
+        finally:
+            self._sending = False
+
+    async def _dispatch(self) -> None:
         for _ in range(MOST_ROUNDS):
             failed: dict[str, Exception] = {}
             # `read` waits for an append that is under way: until it returns, the book is ahead of the journal, and the leader must not
@@ -234,26 +246,44 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             if not orders and not again:
                 return
             sent = [order for some in batches(orders) for order in await self._send_each(some)]
-            await self.strikes.commit_all(
-                [
-                    RecordDispatched(
-                        by="leader",
-                        job_id=order.job_id,
-                        workflow=order.workflow,
-                        attempt=order.attempt,
-                        learned_s=order.learned.seconds if order.learned is not None else None,
-                        threshold=order.learned.why if order.learned is not None else "",
-                    )
-                    for order in sent
-                ],
-                DISPATCHING,
-            )
+            await self.strikes.commit_all([_dispatched(order) for order in sent], DISPATCHING)
         self.wake()  # there may be more, and under steady load there is always more: deadlines have their turn first
 
     def _orders(self, failed: dict[str, Exception], book: JobBook) -> list[Dispatch]:
-        return to_dispatch(
+        orders = to_dispatch(
             book, self.now(), limit=200, slots=self.worker_reports.fleet.slots, skip=self.strikes.aside, failed=failed
         )
+        # Set here and not after the read: the writer may go on before the reader does.
+        self._sending = bool(orders)
+        return orders
+
+    def orders_along(self) -> list[OrderedMessage]:
+        """Returns the orders that leave with the append which the ledger is about to make. The ledger calls it after it folded the events.
+
+        The first order that cannot leave so ends the list, so that those behind it do not overtake it: one with results that may have to be
+        stored first, one that is large, or one that our own code fails on. `dispatch` sends it.
+        """
+        along: list[OrderedMessage] = []
+        if self._sending or not self.begun:
+            return along
+        failed: dict[str, Exception] = {}
+        found = to_dispatch(
+            self.ledger.book,
+            self.now(),
+            limit=ALONG_AT_MOST,
+            slots=self.worker_reports.fleet.slots,
+            skip=self.strikes.aside,
+            failed=failed,
+        )
+        for order in found:
+            if failed or order.results or not is_small(order):
+                break
+            try:
+                message = Outgoing(self._items.of(order), key=order.key, generation=order.generation, reply_to=RESULTS)
+                along.append(OrderedMessage(_dispatched(order), self._mailbox(order.mailbox), message))
+            except Exception:
+                break  # `dispatch` meets the same exception, and says which job it is about
+        return along
 
     async def _send_each(self, orders: list[Dispatch]) -> list[Dispatch]:
         """Sends the orders together, or one by one where that fails. Returns the orders that were sent; the job of any other was struck."""
@@ -279,42 +309,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 self.log.warning(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
 
     async def _outgoing(self, order: Dispatch) -> Outgoing[WorkItem]:
-        item = self._item(await self._values.fitted(order))
+        item = self._items.of(await self._values.fitted(order))
         return Outgoing(item, key=order.key, generation=order.generation, reply_to=RESULTS)
-
-    def _item(self, order: Dispatch) -> WorkItem:
-        return WorkItem(
-            workflow=order.function,
-            version=order.version or None,
-            args=order.arguments,
-            args_at=order.arguments_at,
-            job_id=order.job_id,
-            workflow_id=order.workflow,
-            attempt=order.attempt,
-            stall_s=order.stall,
-            learned_s=order.learned.seconds if order.learned is not None else None,
-            stuck_s=self._stuck_s(order.job_id),
-            tries=order.tries,
-            excluded=self._excluded(order),
-            managed=True,
-            trace=self._trace(order.job_id),
-            results=order.results,
-            **self._wake_up(order),
-        )
-
-    def _wake_up(self, order: Dispatch) -> dict[str, Any]:
-        """Returns what work that was suspended, or gets signals, has to know."""
-        info = self.ledger.book.jobs.get(order.job_id)
-        if info is None:
-            return {}
-        known = info.workflows[order.workflow]
-        woken = known.waits.step if known.waits is not None and known.woken_by_time else ""
-        return {
-            "woken": woken,
-            "woken_before": known.suspensions > 0,
-            "signals": tuple(info.signals),
-            "undo_of": info.job.submission.undo_of,
-        }
 
     async def _wake(self) -> None:
         """Wakes the sleepers whose time has come."""
@@ -323,20 +319,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         due = await self.ledger.read(lambda book: to_wake(book, self.now()))
         commands = [WakeSleeper(by="leader", job_id=job_id, workflow=name) for job_id, name in due]
         await self.strikes.commit_all(commands, "waking it")
-
-    def _stuck_s(self, job_id: str) -> float | None:
-        """Returns the stuck threshold that the submission asked for; None where we derived it: the worker knows the stall that counts."""
-        info = self.ledger.book.jobs.get(job_id)
-        return chosen_stuck_s(info, self.ledger.book) if info is not None else None
-
-    def _trace(self, job_id: str) -> str:
-        info = self.ledger.book.jobs.get(job_id)
-        return info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
-
-    def _excluded(self, order: Dispatch) -> tuple[str, ...]:
-        """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
-        able = self.worker_reports.fleet.able(order.lane)
-        return () if able and able <= set(order.excluded) else order.excluded
 
     async def _revoke(self) -> None:
         """Withdraws the messages of ended jobs: no worker claims a queued one any more, and running work loses its receipt."""
@@ -382,6 +364,17 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
+
+
+def _dispatched(order: Dispatch) -> RecordDispatched:
+    return RecordDispatched(
+        by="leader",
+        job_id=order.job_id,
+        workflow=order.workflow,
+        attempt=order.attempt,
+        learned_s=order.learned.seconds if order.learned is not None else None,
+        threshold=order.learned.why if order.learned is not None else "",
+    )
 
 
 def _failed_job(struck: Struck) -> FailJob:

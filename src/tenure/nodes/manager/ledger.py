@@ -212,7 +212,7 @@ class ResultIntake:
         )  # before the receive: it says nothing about a result that is enqueued later
         self._receiving[call] = self._newest
         try:
-            messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s)
+            messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s, provisional=True)
             del self._receiving[call]
             # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
             if not messages and not (await self._calls.run(self._results.depth)).leased:
@@ -221,7 +221,8 @@ class ResultIntake:
                 times = [message.enqueued_at for message in messages]
                 self._held[call], self._newest = min(times), max(self._newest, *times)
                 recorded = await self._record_opened(messages)
-                for message in await self._calls.run(self._results.acknowledge_many, recorded):
+                lost = await self._calls.run(self._results.acknowledge_many, recorded) if recorded else ()
+                for message in lost:
                     self._log.info(f"result {message.id} comes again: it was recorded, and will be known already")
         except BaseException:
             self._unsure_until = self._now() + 2 * self._lease_s  # what it took comes again when its lease ends
@@ -246,7 +247,7 @@ class ResultIntake:
     async def _record(self, messages: Sequence[Result]) -> list[Result]:
         """Records results with as few appends as they need. One that fails is tried once more alone, and then set aside.
 
-        Returns the results to acknowledge.
+        Returns the results that are still to be acknowledged: an engine that can did it with the append.
         """
         made: list[tuple[Result, Command]] = []
         failed: list[Result] = []
@@ -260,14 +261,15 @@ class ResultIntake:
                 continue
             if command is not None:
                 made.append((message, command))
-        outcomes = await self._ledger.commit_all([command for _, command in made])
+        outcomes, acknowledged = await self._ledger.record_all([(command, message) for message, command in made])
+        done = {id(message) for message in acknowledged}
         for (message, _), outcome in zip(made, outcomes, strict=True):
             if isinstance(outcome, TenureError):
                 if concerns_all(outcome):
                     raise outcome
                 failed.append(message)
         aside = [message for message in failed if not await self._record_alone(message)]
-        return [message for message in messages if message not in aside]
+        return [message for message in messages if message not in aside and id(message) not in done]
 
     async def _record_alone(self, message: Result) -> bool:
         """Records one result. Returns False when it cannot be recorded and became a dead letter; its job fails, if the attempt still counts."""

@@ -25,6 +25,31 @@ BEGIN
     PERFORM {schema}.ring('j/' || p_name);
 END $$;
 
+-- Append one entry as `append` does; if it is written, queue messages as `send_across` does and acknowledge deliveries, all in this transaction.
+-- One row of kind 0 (o_a is the sequence, or null with the head's sequence and epoch after it), one of kind 1 for each message (as `send_across`)
+-- and one of kind 2 for each delivery that was held. The journal's head is locked before anything else, so that two of these cannot meet crosswise.
+CREATE FUNCTION {schema}.append_with(p_name text, p_events bytea[], p_epoch bigint, p_expect bigint, p_append_id text,
+    p_mailboxes text[], p_bodies bytea[], p_delays float8[], p_reply_to text[], p_generations bigint[], p_keys text[],
+    p_ids bigint[], p_tokens bigint[])
+RETURNS TABLE (o_kind smallint, o_a bigint, o_b bigint, o_c bigint, o_revoked boolean) LANGUAGE plpgsql {planner} AS $$
+BEGIN
+    o_kind := 0;
+    SELECT a.o_seq, a.o_last, a.o_epoch INTO o_a, o_b, o_c
+    FROM {schema}.append(p_name, p_events, p_epoch, p_expect, p_append_id) a;
+    RETURN NEXT;
+    IF o_a IS NULL THEN
+        RETURN;
+    END IF;
+    IF cardinality(p_bodies) > 0 THEN
+        RETURN QUERY SELECT 1::smallint, s.o_id, s.o_current, NULL::bigint, s.o_revoked
+        FROM {schema}.send_across(p_mailboxes, p_bodies, p_delays, p_reply_to, p_generations, p_keys) s;
+    END IF;
+    IF cardinality(p_ids) > 0 THEN
+        RETURN QUERY SELECT 2::smallint, held, NULL::bigint, NULL::bigint, NULL::boolean
+        FROM {schema}.acknowledge_many(p_ids, p_tokens) held;
+    END IF;
+END $$;
+
 CREATE FUNCTION {schema}.head(p_name text) RETURNS TABLE (o_seq bigint, o_epoch bigint) LANGUAGE plpgsql {planner} AS $$
 BEGIN
     RETURN QUERY SELECT h.seq, h.epoch FROM {schema}.journal_head h WHERE h.name = p_name;
