@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from tests.changed import changed
-from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.datacenter.scenario import Datacenter as AnyDatacenter
 from tests.worlds.datacenter.slots import Onlooker, ScriptedSlots
 from tests.worlds.datacenter.times import FLEET
 from tests.worlds.patching import Patched
@@ -154,7 +154,7 @@ class SendingWithoutKeys(DatacenterLeader):
 
     async def _send(self, orders: list[Dispatch]) -> None:
         for order in orders:
-            await self._calls.run(self._mailbox(order.mailbox).send, self._item(order), reply_to=RESULTS)
+            await self._calls.run(self._mailbox(order.mailbox).send, self._items.of(order), reply_to=RESULTS)
 
 
 class NotResending(DatacenterLeader):
@@ -235,6 +235,12 @@ class TakingEverything(ScriptedSlots):
 
 
 # Scenarios
+
+
+class Datacenter(AnyDatacenter):
+    """On an engine that appends, sends and acknowledges one after the other: there are more moments at which a rule may be forgotten."""
+
+    one_step = False
 
 
 class AnswersEarly(Patched, Datacenter):

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from tests.changed import changed
-from tests.worlds.datacenter.waiting import Waiting, WaitingSlots
+from tests.worlds.datacenter.waiting import Waiting as AnyWaiting
+from tests.worlds.datacenter.waiting import WaitingSlots
 from tests.worlds.patching import Patched
 
 from tenure.engines.contracts import Message
@@ -132,6 +133,12 @@ def move_after_the_worker_was_forgotten(
 
 
 # Scenarios
+
+
+class Waiting(AnyWaiting):
+    """On an engine that appends, sends and acknowledges one after the other: there are more moments at which a rule may be forgotten."""
+
+    one_step = False
 
 
 class ForgetsSteps(Patched, Waiting):

@@ -220,9 +220,8 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
                     waiting.group.acknowledged.add(waiting.place)
         for waiting, decision in folded:
             self._settle(waiting, decision, refused)
-        for _, decision in along:
-            if self.deposed is None:
-                self._follow_up(decision, "an order")
+        for _, decision in along if self.deposed is None else ():
+            self._follow_up(decision, "an order")
 
     def _take_along(self, encoded: list[bytes], now: float) -> list[tuple[OrderedMessage, DecisionT]]:
         """Decides and folds what records the orders that the folded book holds, and adds its events to the entry. Returns those orders."""
@@ -231,6 +230,7 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
             orders = self.orders_due() if not self._spoiled else ()
         except Exception as error:
             self._failures.note(FailedOn.LOOP, "journal writer", "asking which orders are due", error)
+            self._doubted = True  # it may have left the indexes of the book half changed
             return along
         size = sum(map(len, encoded))
         for order in orders:
