@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from tenure.engines.contracts import Mailbox, Outgoing
 from tenure.errors import LimitError
@@ -71,6 +71,11 @@ class LeaderPart:
 class DatacenterLeader(TermLeader[JobBook, Decision]):
     """Leads a datacenter with a ledger that has taken the lead."""
 
+    begun = False
+    """True once it has done what the last leader left undone. Until then no order leaves with an append."""
+    _sending = False
+    """True while `dispatch` sends orders that it read. Then none leaves with an append: orders keep their order."""
+
     def __init__(
         self,
         mandate: JobMandate,
@@ -88,9 +93,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
-        self._sending = False
-        """True while `dispatch` sends orders that it read. Then none leaves with an append: orders keep their order."""
-        self.begun = False
         self._ended_steps = EndedSteps(self._engine, self._calls)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes, signed_results(result_keys, mandate, self._mailbox))
@@ -102,7 +104,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.timers: Timers[str] = Timers()
         """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
-        self._items = WorkItems(mandate.ledger, self.worker_reports.fleet)
         self.clockwork = Clockwork(self.ledger, self.log, self.keeper.failures)
         self._steps |= {
             "jobs without a deadline": self._look_again,
@@ -124,6 +125,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
     def close(self) -> None:
         """Ends the term: releases the reports that are held."""
         self.worker_reports.close()
+
+    @cached_property
+    def _items(self) -> WorkItems:
+        return WorkItems(self.ledger, self.worker_reports.fleet)
 
     # Asked for by the timeout strategies
 
