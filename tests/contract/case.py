@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from tenure.clock import Clock, ManualClock, SystemClock
 from tenure.engines import Engine
@@ -97,6 +98,20 @@ class ServerCase(EngineCase):
     """A tenth was too short on a busy machine for what must still be held after half of its lease."""
     slack_s = 0.1
 
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        super().__init__(request, folder)
+        # A test holds leases of two or three units while it makes a few calls. Where each call takes long, so does a unit.
+        self.unit_s = max(self.unit_s, min(1.5, 6 * self._round_trip_s()))  # type: ignore[misc]
+
+    def _round_trip_s(self) -> float:
+        """Returns how long the slowest of a few calls takes now: milliseconds on a quiet machine."""
+        slowest = 0.0
+        for _ in range(4):
+            begun = time.monotonic()
+            self.engine.store("round trip").get("nothing")
+            slowest = max(slowest, time.monotonic() - begun)
+        return slowest
+
     def open_live(self) -> Engine:
         return self.open()
 
@@ -123,7 +138,7 @@ class Background(Generic[ResultT]):
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    def result(self, within: float = 20.0) -> Any:
+    def result(self, within: float = PATIENCE_S) -> Any:
         self._thread.join(within)
         assert not self._thread.is_alive(), f"still running after {within} s"
         if self._error is not None:
