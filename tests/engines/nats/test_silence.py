@@ -230,21 +230,20 @@ def wake_ups(thread: threading.Thread) -> int:
     return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_a_follower_without_a_connection_leaves_the_loop_to_others() -> None:
     """It span when it had to start over and could not: nothing else of its process ran any more, not even the reconnecting."""
 
-    async def play() -> int:
+    async def play() -> bool:
         link = NatsConnection(read_url("nats://127.0.0.1:1"), SystemClock(), Random(1))
         follower = Follower(link, "stream", lambda seq, at, data: True)
         follower.again()
-        watch, turns = asyncio.get_running_loop().create_task(follower._watch()), 0
-        end = time.monotonic() + 0.5
-        while time.monotonic() < end:
+        watch = asyncio.get_running_loop().create_task(follower._watch())
+        for _ in range(20):  # a follower that spins gives us no second turn, and the test runs into its timeout
             await asyncio.sleep(0.01)
-            turns += 1
-        assert not watch.done()
-        watch.cancel()
-        return turns
+        try:
+            return watch.done()
+        finally:
+            watch.cancel()
 
-    assert asyncio.run(play()) > 5
+    assert not asyncio.run(play())
