@@ -172,7 +172,7 @@ class Grammar:
             found["name"] = self._pick(["a", "b", "echo"])
             found["function"] = self._pick(self.names.workflows)
             found["arguments"] = {"value": self._any(2)} if found["function"] == "echo" else {}
-            for field in ("after", "retry", "stall"):
+            for field in ("after", "retry", "stall", "arguments_at"):
                 found.pop(field, None)
         elif name == "JobSubmission":
             found["job_id"] = self._new_id()
