@@ -190,6 +190,8 @@ def while_everything_waits(story: WaitingStory, worker: Node, client: Client, ga
     # Asleep it costs no attempt that its worker is killed. Where all of this took longer than its sleep, it was awake then.
     (slept,) = client.job("sleeper").workflows
     assert slept.attempt == 1 or "its time has come" in client.why("sleeper").text, client.why("sleeper").text
+    if slept.attempt == 1:
+        assert story.lines("sleeper") == ["before", "after"]  # each step once
     with pytest.raises(NodeRefusedError, match="ended"):
         client.signal("cancelled", "approved")
 
