@@ -29,6 +29,7 @@ from tenure.agent import (
 )
 from tenure.agent.events import ToolAnswered, ToolCall, UserSaid
 from tenure.agent.prompt import ModelRequest
+from tenure.agent.provider_formats import messages_request
 from tenure.agent.providers import AnthropicAdapter, OpenAIAdapter
 from tenure.errors import ProviderRefusedError, ProviderStreamError, ProviderUnavailableError
 from tenure.testing.model_server import ModelServer, Raw, Status, anthropic_events, data, event, openai_events
@@ -349,3 +350,10 @@ def test_a_429_that_means_no_more_money_is_not_waited_for(provider: str, code: s
     with pytest.raises(ProviderRefusedError, match="pay first") as raised:
         Talk(provider, Status(429, message="pay first", code=code))
     assert not raised.value.retryable
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"n": "\ud800"}'], ids=["without end", "half a character"])
+def test_a_call_whose_arguments_nobody_could_read_is_sent_back_empty(arguments: str) -> None:
+    said = ModelSaid("", (ToolCall("id1", "double", arguments),), Usage(), Finish.TOOLS)
+    sent = messages_request(ModelRequest("", [UserSaid("p", "4?"), said]), "m", {})
+    assert sent["messages"][-1]["content"] == [{"type": "tool_use", "id": "id1", "name": "double", "input": {}}]

@@ -309,3 +309,12 @@ def _until(done: Callable[[], bool]) -> None:
     while not done():
         assert clock.monotonic() < until
         clock.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"x": ' + "[" * 100_000, '{"n": "\ud800"}', '{"n": 1'], ids=["without end", "half", "cut off"]
+)
+def test_arguments_that_no_parser_reads_are_told_to_the_model(arguments: str) -> None:
+    """A model wrote them, so they end neither its turn nor its job."""
+    told = run(lambda params, *, context: ToolResult.ok(params.n), a_context(), ToolCall("c1", "it", arguments))
+    assert "the arguments do not fit" in told.text()

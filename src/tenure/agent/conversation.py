@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic
 
-import msgspec
-
 from tenure.agent.budget import BudgetTracker, Countdown
 from tenure.agent.events import (
+    UNREADABLE,
     Corrected,
     Event,
     Finish,
@@ -190,7 +189,7 @@ class Conversation(Generic[OutputT]):
     def _read(self, text: str) -> None:
         try:
             output = self.prompt.parse(text)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             corrections = self._count(Corrected)
             if corrections >= self._output_retries:
                 self._end(StopReason.OUTPUT, f"after {corrections} corrections the answer does not fit: {error}", text)

@@ -42,6 +42,10 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str = "{}"
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What reading the arguments of a call may raise: they are cut off or do not fit, hold half a character, or are nested without end. A model wrote them."""
+
+
 class Finish(StrEnum):
     """Why the model stopped speaking."""
 

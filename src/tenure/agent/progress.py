@@ -12,7 +12,7 @@ from collections import Counter
 
 import msgspec
 
-from tenure.agent.events import Event, ModelSaid, ToolAnswered, ToolCall
+from tenure.agent.events import UNREADABLE, Event, ModelSaid, ToolAnswered, ToolCall
 
 IDLE_TURNS = 5
 """After this many turns in a row without a step, the agent is spinning."""
@@ -131,7 +131,7 @@ def canonical(arguments: str) -> str:
     """Returns one digest for arguments that differ only in the order of keys or in white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return arguments
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.agent.events import Finish, ModelSaid, ToolAnswered, ToolCall, Usage
+from tenure.agent.events import UNREADABLE, Finish, ModelSaid, ToolAnswered, ToolCall, Usage
 from tenure.agent.prompt import ModelRequest, Turn
 from tenure.agent.tools import closed
 from tenure.errors import ProviderStreamError
@@ -172,7 +172,7 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
 def _object(arguments: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(arguments or "{}")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return {}  # it was cut off; its answer in the transcript says that it did not fit
     return found if isinstance(found, dict) else {}
 

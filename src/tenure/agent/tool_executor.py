@@ -19,12 +19,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from tenure.agent.approval import ask, ask_async, call_name
 from tenure.agent.budget import Countdown, Deadline
 from tenure.agent.calls import ThreadedCall, await_watched, in_thread, run_watched
-from tenure.agent.events import ToolCall
+from tenure.agent.events import UNREADABLE, ToolCall
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import Prompt
 from tenure.agent.session import Session
@@ -160,7 +158,7 @@ class _Executor:
             return ToolResult.error(f"there is no tool {call.name!r}; there are {sorted(self._tools)}")
         try:
             return tool, tool.parse(call.arguments)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return ToolResult.error(f"the arguments do not fit: {error}")
 
     def _beat_before(self, call: ToolCall, context: ToolExecutionContext) -> None:
