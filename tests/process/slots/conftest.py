@@ -59,13 +59,14 @@ class Worker:
 
     def slots(self) -> list[int]:
         """The pids of the slot processes."""
-        below = [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
-        return [pid for pid in below if pid not in self.fork_servers()]
+        return [pid for pid in self._below() if not is_fork_server(pid)]
 
     def fork_servers(self) -> list[int]:
         """The pids of the processes from which slots are forked: at most one lives."""
-        below = [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
-        return [pid for pid in below if "fork_server" in shown(pid, "cmdline") and shown(pid, "comm") != SLOT_NAME]
+        return [pid for pid in self._below() if is_fork_server(pid)]
+
+    def _below(self) -> list[int]:
+        return [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -79,6 +80,11 @@ class Worker:
     def ended(self) -> int:
         """The exit code, when it has ended."""
         return self.process.wait(PATIENCE_S)
+
+
+def is_fork_server(pid: int) -> bool:
+    """A slot that was forked has the server's command line, too, and a name of its own."""
+    return "fork_server" in shown(pid, "cmdline") and shown(pid, "comm") != SLOT_NAME
 
 
 def shown(pid: int, what: str) -> str:
