@@ -99,7 +99,7 @@ class FuzzedSite(Datacenter):
         assert found is not None, gate.said()
         self.gate_address = found[1]
         self.gate_client = Client([self.gate_address])
-        self._clients.append(self.gate_client)
+        self.clients.append(self.gate_client)
         wait_until(lambda: "HEALTHY" in str(self.gate_client.ask(AskGate())), why=gate.said)
         return gate
 
@@ -119,8 +119,8 @@ class FuzzedSite(Datacenter):
         self.node.kill()
         self.runner.kill()
         del self.managers["m-1"], self.addresses["m-1"]
-        for client in self._clients:
+        for client in self.clients:
             client.close()
-        self._clients = []
+        self.clients = []
         self.start_nodes(2)
         self.epoch = self.client.leader().epoch

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from tests.jobs.desk import Desk, spec, submission
 
@@ -103,6 +104,14 @@ def test_years_of_missed_minutes_cost_little_and_run_at_most_a_hundred_times() -
 def test_a_schedule_that_means_nothing_is_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises((ConfigurationError, LimitError), match=complaint):
         Desk().do(PutSchedule(schedule=schedule(**options)))
+
+
+@pytest.mark.parametrize("field", ["undo_of", "retry_from"])
+def test_a_schedule_whose_runs_would_take_up_another_job_is_refused(field: str) -> None:
+    """The fuzzer had one accepted. Each of its runs was refused, and told as a failure of ours."""
+    job = msgspec.structs.replace(submission("unused", spec("backup")), **{field: "encode"})
+    with pytest.raises(ConfigurationError, match="which one job can do, and no schedule"):
+        Desk().do(PutSchedule(schedule=Schedule(name="nightly", job=job, every_s=60.0)))
 
 
 def test_a_place_that_nobody_knows_is_refused_with_a_remedy() -> None:

@@ -139,6 +139,17 @@ def check_schedule(schedule: Schedule) -> None:
         )
 
 
+def _check_is_of_its_own(schedule: Schedule) -> None:
+    """Raises where each run would take up another job: no run of such a schedule could be submitted."""
+    job = schedule.job
+    if job.undo_of or job.retry_from:
+        what = f"runs the compensations of {job.undo_of!r}" if job.undo_of else f"begins again from {job.retry_from!r}"
+        raise ConfigurationError(
+            f"the job of schedule {schedule.name!r} {what}, which one job can do, and no schedule",
+            remedy="Leave undo_of and retry_from out; tenure retry JOB does both",
+        )
+
+
 def cron_job_id(schedule: str, instant: float) -> str:
     """Returns `name/instant`. An instant that fires twice, also under two leaders, has one id and so is one job."""
     return f"{schedule}/{int(instant)}"
@@ -164,6 +175,7 @@ def put_schedule(book: JobBook, command: PutSchedule, now: float, rules: Rules) 
             f"the job of schedule {schedule.name!r} has an idempotency key, so it could run only once",
             remedy="Leave it out: each instant has an id of its own",
         )
+    _check_is_of_its_own(schedule)
     known = book.state.schedules.get(schedule.name)
     if known is not None and known.schedule == schedule:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
