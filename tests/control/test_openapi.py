@@ -94,7 +94,7 @@ NO_SCHEMA_CAN_SAY = {
     "an order between fields": r"ladder of time does not stand upright|retry delay of .* at most max_delay|makes up for all missed runs",
     "references between fields": r"workflow names must be unique|which is not in this job|in a circle",
     "one of two fields": r"(both|neither) of cron and every_s|every_s is .* at least 1 s|after is given without a mailbox|idempotency key, so it could run only once"
-    r"|which one job can do, and no schedule|cannot run the compensations of",
+    r"|which one job can do, and no schedule|cannot run the compensations of|names a place of its arguments, and only a leader does",
     "a grammar": r"cron expression|the body of '[a-z_]+' cannot be read|there is no request",
     "a size of many fields together": r"submission is .* bytes|arguments of .* bytes",
     "integers in a user's own JSON": r"an integer in the arguments of",

@@ -354,6 +354,7 @@ FILES = {
     "nodes/manager/job_handlers.py": "an item that a worker emitted as JSON, under its receipt",
     "nodes/manager/ended_steps.py": "steps that a worker kept of an ended job, in the store",
     "nodes/manager/log_pages.py": "log page",
+    "nodes/manager/remembered_ids.py": "what managers wrote into the store about an idempotency key; what cannot be read names no job",
     "nodes/manager/result_commands.py": "work result",
     "nodes/manager/signed_results.py": "signed result",
     "nodes/manager/operator_handlers.py": "what managers wrote into the engine about themselves, and dead letters, shown as text where they are no JSON",

@@ -36,6 +36,7 @@ LATER: dict[str, list[str]] = {
         '{"type":"OrderSeen","at":2e9,"job_id":"late-1","steered":4}',
         '{"type":"UndoStarted","at":2e9,"job_id":"late-1","undo_id":"late-1~undo","workflows":["late"]}',
         '{"type":"UndoEnded","at":2e9,"job_id":"late-1","undo_id":"late-1~undo","state":"failed","failed":1}',
+        '{"type":"UnsignedRefused","at":2e9,"job_id":"late-1","workflow":"late","attempt":1,"generation":1,"worker":"evil"}',
         '{"type":"FormatRaised","at":2e9,"by":"leader","format":2}',
     ],
     "gate": [

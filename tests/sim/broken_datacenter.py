@@ -34,6 +34,7 @@ from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes import leadership
+from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
 from tenure.nodes.leadership import EngineTime
@@ -60,8 +61,8 @@ ViewT = TypeVar("ViewT")
 class AnsweringEarly(NodeLedger[JobBook, Decision]):
     """Answers before the append has returned."""
 
-    async def append(self, events: list[bytes]) -> int:
-        writing = asyncio.create_task(super().append(events))
+    async def append(self, events: list[bytes], parts: AppendParts = NO_PARTS) -> int:
+        writing = asyncio.create_task(super().append(events, parts))
         writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self.seq + 1
 

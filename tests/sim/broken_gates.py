@@ -26,6 +26,7 @@ from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.jobs.topics import decide_gate
 from tenure.nodes import leadership
+from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.gate import gate, leader
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.leader import JOURNAL, GateLeader
@@ -118,10 +119,10 @@ class OwesNothing(GateLeader):
 class AnswersEarly(NodeLedger[Any, Any]):
     """Says that a job is accepted before the append has returned."""
 
-    async def append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes], parts: AppendParts = NO_PARTS) -> int:
         if self.rules.journal != JOURNAL:
-            return await super().append(events)
-        writing = asyncio.create_task(super().append(events))
+            return await super().append(events, parts)
+        writing = asyncio.create_task(super().append(events, parts))
         writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self.seq + 1
 
@@ -141,9 +142,9 @@ class ForgetsDecisions(NodeLedger[Any, Any]):
 class WritesOn(NodeLedger[Any, Any]):
     """A leader that was overtaken refreshes its sequence and its epoch, and writes all the same."""
 
-    async def append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes], parts: AppendParts = NO_PARTS) -> int:
         if self.rules.journal != JOURNAL:
-            return await super().append(events)
+            return await super().append(events, parts)
         while True:
             head = await self._calls.run(self.journal.head)
             try:
