@@ -43,7 +43,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What reading the arguments of a call may raise: they are cut off or do not fit, hold half a character, or are nested without end. A model wrote them."""
+"""The errors that reading the arguments of a call may raise: they are cut off or do not fit, hold half a character, or are nested without end. A model wrote them."""
 
 
 class Finish(StrEnum):
