@@ -6,8 +6,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from tests.patience import PATIENCE_S
 
 from tenure.control.admission import HttpLimits
 from tenure.control.tls import ServerTls
@@ -15,25 +17,25 @@ from tenure.control.transport import HttpServer
 
 
 def raw(port: int, data: bytes, *, then: bytes = b"") -> bytes:
-    """Bytes as they are; everything that comes back until the other side closes, or for two seconds."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    """Sends bytes as they are. Returns everything that comes back until the other side closes: each caller asks it to, or gives it a reason."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.sendall(data)
         if then:
             time.sleep(0.05)
             sock.sendall(then)
-        sock.settimeout(2)
         found = b""
-        try:
+        # What it had not read yet when it closed resets the connection.
+        with suppress(ConnectionResetError):
             while chunk := sock.recv(65_536):
                 found += chunk
-        except (TimeoutError, ConnectionResetError):
-            pass
         return found
 
 
 @contextmanager
-def limited(tls: ServerTls | None = None, **limits: Any) -> Iterator[tuple[HttpServer, int]]:
-    """A port whose handler takes its time for who waits."""
+def limited(
+    tls: ServerTls | None = None, *, release: threading.Event | None = None, **limits: Any
+) -> Iterator[tuple[HttpServer, int]]:
+    """A port whose handler takes its time for who waits: until `release` is set, where a test says so, and else as long as the request says."""
     import asyncio
 
     from tenure.control.messages.jobs import Done
@@ -42,7 +44,11 @@ def limited(tls: ServerTls | None = None, **limits: Any) -> Iterator[tuple[HttpS
     started, stop, found = threading.Event(), threading.Event(), []
 
     async def handler(sender: str, request: Any) -> Any:
-        await asyncio.sleep(60 if getattr(request, "job_id", "") == "slow" else getattr(request, "wait_s", 0.0))
+        wait_s = getattr(request, "wait_s", 0.0)
+        if release is not None and wait_s:
+            await asyncio.to_thread(release.wait, PATIENCE_S)
+        else:
+            await asyncio.sleep(60 if getattr(request, "job_id", "") == "slow" else wait_s)
         return Done(job_id="j", outcome=Outcome.ALREADY, epoch=1)
 
     async def main() -> None:

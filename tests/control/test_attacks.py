@@ -209,7 +209,7 @@ def test_a_head_that_drips_and_a_connection_that_says_nothing_are_closed() -> No
         assert silent.recv(10) == b""
         wait_until(lambda: closed[0])
         thread.join()
-        assert get(port) == 200
+        wait_until(lambda: get(port) == 200)  # a request that waits for a core for 0.4 s is given up, too
         silent.close()
         drip.close()
 
@@ -224,7 +224,7 @@ def test_too_many_connections_close_the_idle_ones_and_new_ones_are_served() -> N
 
 
 def test_too_many_requests_are_told_when_to_come_back() -> None:
-    with limited(requests_per_s=5.0, burst=10.0) as (_, port):
+    with limited(requests_per_s=1.0, burst=10.0) as (_, port):
         answers = [
             raw(port, b"GET /v1/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") for _ in range(30)
         ]
@@ -235,18 +235,20 @@ def test_too_many_requests_are_told_when_to_come_back() -> None:
 
 
 def test_too_many_who_wait_do_not_keep_others_from_being_answered() -> None:
-    with limited(waiting_each=5) as (server, port):
+    release = threading.Event()
+    with limited(waiting_each=5, release=release) as (server, port):
         answers: list[int] = []
         threads = [
             threading.Thread(target=lambda: answers.append(get(port, "/v1/job?job_id=j&wait_s=1"))) for _ in range(15)
         ]
         for thread in threads:
             thread.start()
-        wait_until(lambda: server.admission.waiting.inside == 5)
+        wait_until(lambda: server.admission.waiting.inside == 5 and answers.count(429) == 10)
         assert get(port) == 200
+        release.set()
         for thread in threads:
             thread.join()
-        assert sorted(set(answers)) == [200, 429]
+        assert sorted(answers) == [200] * 5 + [429] * 10
         assert server.admission.waiting.inside == 0
 
 

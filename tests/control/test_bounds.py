@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -126,11 +127,13 @@ def test_where_all_connections_are_taken_the_address_with_most_of_them_gives_way
 
 
 def test_a_connection_that_is_being_answered_is_not_closed_for_others(dial: Dial) -> None:
-    with limited(connections=10) as (server, port):
+    release = threading.Event()
+    with limited(connections=10, release=release) as (server, port):
         held = dial(port, b"GET /v1/job?job_id=j&wait_s=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_until(lambda: server.admission.waiting.inside == 1)
-        for _ in range(40):
-            dial(port, HEAD)
+        crowd = [dial(port, HEAD) for _ in range(40)]
+        assert is_closed(crowd[0])
+        release.set()
         assert status(held.recv(65_536)) == 200
 
 
@@ -152,12 +155,14 @@ def test_bodies_share_a_bound_and_the_oldest_is_told_to_come_back(dial: Dial) ->
 
 
 def test_a_body_counts_until_its_request_is_answered_and_then_no_more(dial: Dial) -> None:
-    with limited(body_bytes_total=1_000) as (server, port):
+    release = threading.Event()
+    with limited(body_bytes_total=1_000, release=release) as (server, port):
         body = b'{"job_id":"j","wait_s":2}' + b" " * 800
         held = dial(port, POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: server.admission.waiting.inside == 1)
         refused = raw(port, POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert status(refused) == 503
+        release.set()
         assert status(held.recv(65_536)) == 200
         wait_until(lambda: server.bodies.budget.total == 0)
 

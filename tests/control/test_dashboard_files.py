@@ -143,7 +143,7 @@ def test_the_page_is_read_and_not_written(node: Served) -> None:
 
 
 def test_how_often_is_limited_without_a_token_too() -> None:
-    with Served(limits=HttpLimits(requests_per_s=1.0, burst=3.0)) as node:
+    with Served(limits=HttpLimits(requests_per_s=0.01, burst=3.0)) as node:
         statuses = [node.ask("/").status for _ in range(5)]
     assert 200 in statuses
     assert 429 in statuses

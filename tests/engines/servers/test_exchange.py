@@ -67,7 +67,7 @@ def test_a_settlement_in_doubt_is_lost_when_somebody_else_has_the_message(
     proxy.cut_request(kind.token(mine))
     with pytest.raises(MailboxConnectionError):
         consumer.exchange([Settlement(mine)], max_messages=0)
-    (theirs,) = opened().mailbox("work").receive(1, 60, 5)
+    (theirs,) = opened().mailbox("work").receive(1, 60, 60)
     assert consumer.exchange([Settlement(mine)], max_messages=0).lost == [mine]
     theirs.acknowledge()
     assert consumer.exchange([Settlement(mine)], max_messages=0).lost == [mine]

@@ -48,6 +48,8 @@ def test_a_forger_who_writes_to_the_engine_completes_no_job_and_the_true_result_
             results.send(signer.signed(one, ClaimedAttempt.told_by(one)))
         # Each forged result is taken from the mailbox after the leader has decided on it.
         wait_until(lambda: not results.approximate_count(), why=datacenter.autopsy)
+    # The leader hears of the start with the worker's next report, which may come after the forged results.
+    wait_until(lambda: datacenter.client.job("j-forged").state is not JobState.PENDING, why=datacenter.autopsy)
     assert datacenter.client.job("j-forged").state is JobState.RUNNING
     told.touch()
     assert datacenter.client.wait("j-forged", 180).state is JobState.COMPLETED

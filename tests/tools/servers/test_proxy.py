@@ -52,7 +52,7 @@ def proxy(echo: Echo) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[socket.socket]:
-    with socket.create_connection((proxy.host, proxy.port), timeout=5) as connection:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as connection:
         yield connection
 
 
@@ -87,7 +87,7 @@ def test_a_cut_request_is_never_served(client: socket.socket, proxy: FaultProxy,
     with pytest.raises(ConnectionResetError):
         ask(client, b"commit\n")
     assert proxy.fired == 1
-    with socket.create_connection((proxy.host, proxy.port), timeout=5) as again:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as again:
         assert ask(again, b"next\n") == b"next\n"
     assert echo.seen == [b"next\n"]
 
@@ -137,7 +137,7 @@ def test_a_partition_is_silent_and_what_it_held_arrives_when_it_heals(
         ask(client, b"a\n")
     assert echo.seen == []
     proxy.heal()
-    client.settimeout(5)
+    client.settimeout(60)
     assert client.recv(1024) == b"a\n"
 
 
@@ -146,7 +146,7 @@ def test_dropping_a_partition_loses_what_it_held(client: socket.socket, proxy: F
     client.sendall(b"lost\n")
     time.sleep(0.05)
     proxy.drop()
-    with socket.create_connection((proxy.host, proxy.port), timeout=5) as again:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as again:
         assert ask(again, b"next\n") == b"next\n"
     assert echo.seen == [b"next\n"]
 
@@ -156,7 +156,7 @@ def test_a_reset_ends_open_connections_and_welcomes_new_ones(client: socket.sock
     proxy.reset()
     with pytest.raises(ConnectionResetError):
         client.recv(1024)
-    with socket.create_connection((proxy.host, proxy.port), timeout=5) as again:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as again:
         assert ask(again, b"b\n") == b"b\n"
 
 
@@ -166,9 +166,9 @@ def test_a_refusing_proxy_lets_nobody_in_until_it_heals(client: socket.socket, p
         client.recv(1024)
     with (
         pytest.raises(ConnectionResetError),
-        socket.create_connection((proxy.host, proxy.port), timeout=5) as again,
+        socket.create_connection((proxy.host, proxy.port), timeout=60) as again,
     ):
         ask(again, b"b\n")
     proxy.heal()
-    with socket.create_connection((proxy.host, proxy.port), timeout=5) as again:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as again:
         assert ask(again, b"c\n") == b"c\n"
