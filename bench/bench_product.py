@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.bench_peers import Entry, Places, peer, server_of
 from bench.harness import Report
 from bench.peers.contest import Contender
-from bench.peers.counted import counters_of
+from bench.peers.counted import measures_of
 from bench.peers.table import Table
 from bench.performance_page import write_page
 from bench.product_code import in_process
@@ -226,10 +226,9 @@ def datacenter(
 
 def alone(report: Report, broker: str, ours: Contender) -> None:
     """Counts what the server did for jobs that ran one after the other: durable steps do not depend on how busy the machine is."""
-    for name, most, count in counters_of(broker, ours.url):
-        before = count()
-        ours.results(ALONE)
-        report.value(f"{broker}: one job alone, {name}", (count() - before) / ALONE, "each", most=most)
+    for name, most, measure in measures_of(broker, ours.url, ours.processes()):
+        found = measure(lambda: ours.results(ALONE)) / ALONE
+        report.value(f"{broker}: one job alone, {name}", found, "each", most=most)
 
 
 def answered(report: Report, broker: str, ours: Contender, other: Contender | None) -> None:

@@ -130,6 +130,12 @@ class Contender:
         root = psutil.Process(self._worker.pid)
         return [root, *root.children(recursive=True)]
 
+    def processes(self) -> list[int]:
+        """Returns the ids of everything that runs for it: its worker, and what its driver started."""
+        assert self._driver is not None
+        beside = psutil.Process(self._driver.pid).children(recursive=True)
+        return [process.pid for process in (*self.tree(), *beside)]
+
     def rest(self) -> None:
         """End its worker."""
         if self._worker is not None:

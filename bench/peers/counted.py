@@ -1,30 +1,84 @@
-"""What a broker's server counts itself: durable steps, which are the same on a busy machine and on an idle one."""
+"""Durable steps, counted by a broker's server or by the kernel: they are the same on a busy machine and on an idle one."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import signal
 import struct
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 Counter = Callable[[], int]
+Act = Callable[[], object]
+Measure = Callable[[Act], float]
+"""Returns what happened while the act was done."""
 FLUSHED_S = 11.0
 """A session of PostgreSQL tells its figures at the latest ten seconds after its last transaction."""
+ATTACHED_S = 2.0
 
 
-def counters_of(broker: str, url: str) -> list[tuple[str, float | None, Counter]]:
-    """Returns what can be counted there: a name, the most that one job alone may take, and how to read the sum so far."""
+def measures_of(broker: str, url: str, processes: list[int]) -> list[tuple[str, float | None, Measure]]:
+    """Returns what can be counted there: a name, the most that one job alone may take, and how to count it.
+
+    `processes` are those of the datacenter: SQLite has no server that counts.
+    """
     if broker == "sqlite":
-        return [("commits, each with a sync", 3.0, WalCommits(Path(url.removeprefix("sqlite:///"))))]
+        commits = difference(WalCommits(Path(url.removeprefix("sqlite:///"))))
+        syncs = [("syncs of its files", 3.0, DiskSyncs(processes))] if shutil.which("strace") else []
+        return [*syncs, ("commits", None, commits)]
     if broker == "redis":
-        return [("scripts", None, lambda: redis_calls(url, {"evalsha", "eval", "fcall"}))]
+        return [("scripts", None, difference(lambda: redis_calls(url, {"evalsha", "eval", "fcall"})))]
     if broker == "postgres":
         return [
-            ("syncs of the log", 3.0, lambda: postgres(url, WAL_SYNCS)),
-            ("commits", None, lambda: postgres(url, COMMITS)),
+            ("syncs of the log", 3.0, without_idle(lambda: postgres(url, WAL_SYNCS))),
+            ("commits", None, without_idle(lambda: postgres(url, COMMITS))),
         ]
-    return [("messages stored", 5.0, lambda: asyncio.run(nats_messages(url)))]
+    return [("messages stored", 5.0, difference(lambda: asyncio.run(nats_messages(url))))]
+
+
+def difference(count: Counter) -> Measure:
+    def measure(act: Act) -> float:
+        before = count()
+        act()
+        return count() - before
+
+    return measure
+
+
+def without_idle(count: Counter) -> Measure:
+    """Leaves out what the same time costs without an act: to read the figure takes so long that the leader renews its term meanwhile."""
+
+    def measure(act: Act) -> float:
+        first = count()
+        idle = count() - first
+        return difference(count)(act) - idle
+
+    return measure
+
+
+class DiskSyncs:
+    """Counts the system calls with which these processes wait for their disk, without those of as much time afterwards: a leader renews its term."""
+
+    def __init__(self, processes: list[int]) -> None:
+        self._processes = processes
+
+    def __call__(self, act: Act) -> float:
+        with tempfile.NamedTemporaryFile("r", prefix="tenure-syncs-") as found:
+            whom = [word for each in self._processes for word in ("-p", str(each))]
+            traced = ["strace", "-f", "-qq", "-ttt", "-e", "trace=fsync,fdatasync", "-e", "signal=none"]
+            with subprocess.Popen([*traced, "-o", found.name, *whom], stderr=subprocess.DEVNULL) as tracer:
+                time.sleep(ATTACHED_S)
+                begun = time.time()
+                act()
+                done = time.time()
+                time.sleep(done - begun)
+                tracer.send_signal(signal.SIGINT)
+            at = [float(line.split()[1]) for line in found if "sync(" in line]
+        return sum(1 if each <= done else -1 for each in at if begun <= each <= 2 * done - begun)
 
 
 class WalCommits:

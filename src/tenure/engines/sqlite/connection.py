@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tenure.clock import Clock
-from tenure.engines.sqlite.address import Address
+from tenure.engines.sqlite.address import Address, Synchronous
 from tenure.errors import (
     EngineBusyError,
     EngineCorruptError,
@@ -175,8 +175,13 @@ class SharedConnection:
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self.now: Callable[[], int] = _not_anchored
+        self.unsynced = UnsyncedTransactions(self)
 
     def __enter__(self) -> sqlite3.Connection:
+        return self.begin()
+
+    def begin(self, before: str = "") -> sqlite3.Connection:
+        """Takes the lock and begins a transaction, after the statement `before`."""
         if os.getpid() != self._pid:
             self._refuse_unseen_fork()
         self._lock.acquire()
@@ -185,10 +190,14 @@ class SharedConnection:
             if connection is None or self._file.monotonic() >= self._file.look_at:
                 connection = self._usable()
             try:
+                if before:
+                    connection.execute(before)
                 connection.execute(self._begin)
             except sqlite3.Error as error:
                 self._begin_late(connection, error)
         except BaseException:
+            if before:
+                self._drop()  # the next user opens another, without what `before` did
             self._lock.release()
             raise
         return connection
@@ -196,6 +205,10 @@ class SharedConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None, after: str = "") -> None:
+        """Commits, or rolls back because of the error, runs the statement `after`, and gives the lock back."""
         connection = self._connection
         assert connection is not None, "only the holder of the lock drops the connection"
         try:
@@ -208,9 +221,20 @@ class SharedConnection:
             else:
                 self._undo()
         finally:
-            self._lock.release()
+            try:
+                if after and self._connection is not None:
+                    self._connection.execute(after)
+            except sqlite3.Error:
+                self._drop()  # what was committed is committed; the next user opens another connection
+            finally:
+                self._lock.release()
         if isinstance(error, sqlite3.Error) and not isinstance(error, _BUGS):
             raise explain(error, self._address.path) from error
+
+    @property
+    def is_synced(self) -> bool:
+        """True when each commit waits for the disk."""
+        return self._address.synchronous is Synchronous.FULL
 
     def once(self, statement: str, *arguments: object, stamps: int = 1) -> int:
         """One statement as a transaction of its own; how many rows it changed.
@@ -328,6 +352,28 @@ class SharedConnection:
             self._lock, self._pid = threading.Lock(), os.getpid()
         else:
             self._lock.release()
+
+
+class UnsyncedTransactions:
+    """`with shared.unsynced as tx:` is a transaction that survives the end of every process, and is synced to the disk only with the next one that is.
+
+    A power cut takes away the last transactions of the log and no others, so whatever was decided on one of these in the file goes with it.
+    What leaves the file must wait for a synced one.
+    """
+
+    _UNSYNCED, _SYNCED = "PRAGMA synchronous = normal", "PRAGMA synchronous = full"
+
+    def __init__(self, shared: SharedConnection) -> None:
+        self._shared = shared
+        self._before, self._after = (self._UNSYNCED, self._SYNCED) if shared.is_synced else ("", "")
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._shared.begin(self._before)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shared.end(error, self._after)
 
 
 def retry_while_busy(work: Callable[[], object], error: sqlite3.Error, patience_s: float) -> sqlite3.Error | None:

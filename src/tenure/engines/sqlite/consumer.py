@@ -44,10 +44,12 @@ class SqliteConsumer(PolledConsumer[BodyT, ReplyT, Deliveries[BodyT, ReplyT]], G
             wish.ranks, wish.most, micros(wish.lease_s), wish.provisional, self.max_delivery_count, self.engine.new_id
         )
         lease_until = self.engine.clock.boottime() + wish.lease_s
-        with database.writer as tx:
+        with database.claiming(provisional=wish.provisional and not group) as tx:
             now = database.now()
             dead = _settled(tx, now, group)
             rows = claim.take(tx, now)
+        if claim.counted and not group:
+            database.sync()
         self._ring(group, dead, claim.rings)
         made = [self.handle_of(row[13]).delivery(row, lease_until) for row in rows]
         found: Deliveries[BodyT, ReplyT] = [message for message in made if message is not None]

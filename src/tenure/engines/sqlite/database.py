@@ -27,7 +27,13 @@ from weakref import WeakValueDictionary
 from tenure.clock import Clock
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import OLDEST_SQLITE, Address
-from tenure.engines.sqlite.connection import FileIdentity, SharedConnection, explain, retry_while_busy
+from tenure.engines.sqlite.connection import (
+    FileIdentity,
+    SharedConnection,
+    UnsyncedTransactions,
+    explain,
+    retry_while_busy,
+)
 from tenure.errors import (
     ConfigurationError,
     EngineClosedError,
@@ -298,6 +304,16 @@ class Database:
             if failed is not None:
                 connection.close()
                 raise explain(failed, self.address.path) from failed
+
+    def claiming(self, *, provisional: bool) -> SharedConnection | UnsyncedTransactions:
+        """Returns the transactions for a claim. A provisional one is not synced: what it gave out a power cut takes away, and its holder with it."""
+        return self.writer.unsynced if provisional else self.writer
+
+    def sync(self) -> None:
+        """Syncs what was committed so far to the disk."""
+        if self.writer.is_synced:
+            with self.writer as tx:
+                tx.execute(sql.TOUCH_TIMELINE, (self.now(),))
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""

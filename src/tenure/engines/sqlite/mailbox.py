@@ -193,8 +193,10 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 ((self.name,),), most, micros(lease_s), provisional, self.max_delivery_count, self.new_id
             )
             lease_until = self.clock.boottime() + lease_s
-            with self.database.writer as tx:
+            with self.database.claiming(provisional=provisional) as tx:
                 rows = claim.take(tx, self.database.now())
+            if claim.counted:
+                self.database.sync()
             for name in claim.rings:
                 self.ring_mailbox(name)
             opened = [self.delivery(row, lease_until) for row in rows]

@@ -138,6 +138,8 @@ class RankedClaim:
     new_id: Callable[[], str]
     rings: list[str] = field(default_factory=list)
     """Mailboxes that got the news of a dead letter."""
+    counted: bool = False
+    """True once a provisional claim was counted all the same, because its message is suspect. It has to be synced."""
 
     def take(self, tx: sqlite3.Connection, now: int) -> list[Any]:
         """Leases, and returns the rows of `SELECT_CLAIMABLE` as they were before. Those that used up their deliveries are buried."""
@@ -148,7 +150,8 @@ class RankedClaim:
                 self.rings += [told] if told is not None else []
             rows = self._select(tx, now)
         rows = _up_to_a_suspect(rows)
-        uncounted = self.provisional and not (rows and rows[0][12])
+        suspect = bool(rows and rows[0][12])
+        uncounted, self.counted = self.provisional and not suspect, self.provisional and suspect
         until, state, counted = now + self.lease_us, 1 if uncounted else 2, 0 if uncounted else 1
         if len(rows) == 1:
             tx.execute(sql.CLAIM, (until, state, counted, rows[0][0]))
