@@ -72,6 +72,8 @@ class FaultProxy:
         """Accepted since the start."""
         self.fired = 0
         """Faults that met a request."""
+        self.chunks = 0
+        """Pieces of data that came from either side: a caller that waits for a server adds none."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._links: set[Link] = set()
@@ -250,6 +252,7 @@ class FaultProxy:
                 chunk = await reader.read(65_536)
         except OSError:
             return b""
+        self.chunks += 1
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
         await self._flowing.wait()
