@@ -4,11 +4,11 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 
 from tenure.beat.board import BeatBoard
 from tenure.beat.record import Occupant, Phase
@@ -33,6 +33,7 @@ from tenure.work.context import (
 )
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkItem
 from tenure.work.runner import Settler
+from tenure.work.slots.processes import read_stat
 
 
 class Bench:
@@ -442,16 +443,12 @@ def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: B
     with pytest.raises(Cancelled):
         context.run(["sh", "-c", script], on_line=cancel)
     child = int(pid_file.read_text())
-    stat = f"/proc/{child}/stat"
-    for _ in range(100):
-        try:
-            if Path(stat).read_text().split()[2] == "Z":
-                break
-        except FileNotFoundError:
-            break
-        threading.Event().wait(0.02)
-    else:
-        pytest.fail(f"the grandchild {child} still runs")
+
+    def ended() -> bool:
+        found = read_stat(child)
+        return found is None or found.state == "Z"
+
+    wait_until(ended, f"the grandchild {child} still runs")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine, Mailbox
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.fork_messages import SLOT_NAME
-from tenure.work.slots.processes import MARK, all_processes
+from tenure.work.slots.processes import MARK, all_processes, read_stat
 
 APP = Path(__file__).parent / "app.py"
 
@@ -85,6 +85,12 @@ class Worker:
 def is_fork_server(pid: int) -> bool:
     """A slot that was forked has the server's command line, too, and a name of its own."""
     return "fork_server" in shown(pid, "cmdline") and shown(pid, "comm") != SLOT_NAME
+
+
+def is_running(pid: int) -> bool:
+    """Returns False also for a process that ended and that nobody has taken notice of: other tests run a supervisor in this process, which adopts orphans from then on."""
+    found = read_stat(pid)
+    return found is not None and found.state not in "ZX"
 
 
 def shown(pid: int, what: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.patience import PATIENCE_S, wait_until
-from tests.process.slots.conftest import Desk
+from tests.process.slots.conftest import Desk, is_running
 from tests.process.stillness import Stillness
 
 from tenure.work import mailbox_for
@@ -194,7 +194,7 @@ def test_a_fork_of_a_workflow_does_not_outlive_its_worker(desk: Desk, tmp_path: 
     desk.answer()
     assert worker.end() == 0
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), "the fork still runs")
+        wait_until(lambda p=pid: not is_running(p), "the fork still runs")
 
 
 def test_a_grandchild_that_made_itself_a_daemon_is_killed_with_its_slot(desk: Desk, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_grandchild_that_made_itself_a_daemon_is_killed_with_its_slot(desk: De
     desk.send("daemon_grandchild", log=str(tmp_path / "pids"))
     assert desk.answer().attempt >= 2
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), "the daemon still runs")
+        wait_until(lambda p=pid: not is_running(p), "the daemon still runs")
 
 
 def test_a_retry_goes_on_from_the_last_checkpoint(desk: Desk, tmp_path: Path) -> None:

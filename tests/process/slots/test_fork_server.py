@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.process.slots.conftest import Desk, Worker, shown, wait_until
+from tests.process.slots.conftest import Desk, Worker, is_running, shown, wait_until
 
 from tenure.work.slots.fork_messages import SLOT_NAME
 
@@ -81,7 +81,7 @@ def test_slots_and_server_die_with_a_killed_supervisor(desk: Desk) -> None:
     gone = {*wait_for_forks(worker), *worker.fork_servers()}
     worker.signal(signal.SIGKILL)
     worker.ended()
-    wait_until(lambda: not any(shown(pid, "comm").startswith("tenure-") for pid in gone), worker.said)
+    wait_until(lambda: not any(is_running(pid) for pid in gone), worker.said)
 
 
 def test_forked_slots_draw_other_numbers(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.patience import PATIENCE_S, wait_until
-from tests.process.slots.conftest import Desk
+from tests.process.slots.conftest import Desk, is_running
 from tests.process.stillness import Stillness
 
 from tenure.beat.board import board_folder
@@ -17,17 +17,11 @@ from tenure.engines import Engine
 from tenure.logs import log_to
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.processes import read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
 POISON = (str(Path(__file__).parent / "poison_app.py"),)
 QUICK = ("--slots", "1", "--grace", "0.3", "--lease", "60", "--stall", "30")
-
-
-def is_running(pid: int) -> bool:
-    found = read_stat(pid)
-    return found is not None and found.state not in "ZX"
 
 
 def test_work_that_kills_its_whole_worker_each_time_it_starts_is_a_dead_letter_after_its_attempts(
