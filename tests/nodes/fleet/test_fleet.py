@@ -326,6 +326,34 @@ def test_a_worker_that_leaves_is_forgotten_and_costs_the_brake_nothing() -> None
     assert leader.fleet.health.workers.brake_status(now=leader.now).failing == 0
 
 
+def test_a_report_that_a_worker_sent_before_it_left_and_that_comes_late_does_not_bring_it_back() -> None:
+    """It was in the fleet for 30 s more, without a catalogue: the door was open to every name, and parked work was sent."""
+    leader = LeaderOfFleet(forget_s=100)
+    leader.report("w-1")
+    leader.report("w-1", leaving=True, accepting=False)
+    late = WorkerReport(worker="w-1", incarnation="w-1#1", lanes=(LANE,), number=1)
+    assert (leader.fleet.may_register(late), leader.fleet.hear(late, leader.now)) == (False, [])
+    assert (leader.told("w-1").verdict, leader.fleet.knows("w-1", "w-1#1")) == (DRAIN, False)
+    leader.report(
+        "w-1", incarnation="w-1#2"
+    )  # its next start is welcome, and so is a node that counts on in the same process
+    assert leader.told("w-1", "w-1#2").verdict is ROUTE
+    leader.report("w-1", incarnation="w-1#2", leaving=True)
+    leader.report("w-1", incarnation="w-1#2")
+    assert leader.told("w-1", "w-1#2").verdict is ROUTE
+
+
+def test_the_word_that_a_worker_leaves_is_kept_for_a_while() -> None:
+    leader = LeaderOfFleet(forget_s=100)
+    leader.report("w-1")
+    leader.report("w-1", leaving=True)
+    late = WorkerReport(worker="w-1", incarnation="w-1#1", lanes=(LANE,), number=1)
+    leader.passing(100)
+    assert leader.fleet.hear(late, leader.now) == []
+    leader.passing(1)
+    assert leader.fleet.may_register(late)
+
+
 def test_an_evicted_worker_that_never_comes_back_is_forgotten_after_a_while() -> None:
     leader = LeaderOfFleet(forget_s=100)
     leader.report("w-1")

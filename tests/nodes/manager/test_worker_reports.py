@@ -23,10 +23,13 @@ from tenure.control.messages.workers import AttemptReport, ExtendDeadline, Worke
 from tenure.engines.contracts import Ticket
 from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.signals import RoutingDecision
+from tenure.jobs.catalogue import offer_digest
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager.ledger import RESULTS
 from tenure.nodes.slot_runner import attempt_report
 from tenure.nodes.worker.directives import Obedience
+from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkItem, WorkResult
 
 
@@ -105,6 +108,51 @@ def test_a_worker_is_told_neither_who_has_its_name_nor_may_it_leave_or_ask_for_t
             assert "secret" not in str(refused)
         assert [one.name for one in manager.standings()] == ["w-1"]
         assert (await ask(manager, first)).verdict is RoutingDecision.ROUTE
+
+    run(story)
+
+
+def test_a_late_report_of_a_worker_that_left_does_not_open_the_door() -> None:
+    """The worker was in the fleet again, without a catalogue: for 30 s every name was taken, and what was parked was sent to nobody."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        served, lanes = (ServedWorkflow(name="encode", version="1"),), ("default.p0",)
+        offer = {"lanes": lanes, "serves": offer_digest(lanes, served), "workflows": served}
+        for name in ("stays", "leaves"):
+            await ask(manager, WorkerReport(worker=name, incarnation=f"{name}#1", number=1, **offer))
+        last = WorkerReport(worker="leaves", incarnation="leaves#1", number=3, leaving=True, **offer)
+        await ask(manager, last)
+        told = await ask(manager, WorkerReport(worker="leaves", incarnation="leaves#1", number=2, **offer))
+        assert (told.verdict, told.serves) == (RoutingDecision.DRAIN, None)
+        state = leadership.ledger.book.state
+        assert (list(state.workers), list(state.registered)) == (["stays"], ["stays"])
+        refused = await ask(
+            manager, Submit(submission=JobSubmission(job_id="typo", workflows=(WorkflowSpec(name="encodd"),)))
+        )
+        assert isinstance(refused, Problem)
+        assert "Did you mean 'encode'?" in refused.remedy
+
+    run(story)
+
+
+def test_a_verdict_on_a_worker_that_left_before_it_was_written_leaves_no_record() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        reports = manager.worker_reports
+        for name in ("w-1", "w-2"):
+            await ask(manager, WorkerReport(worker=name, incarnation=f"{name}#1", number=1))
+        said = [
+            WorkerReport(worker=name, incarnation=f"{name}#1", number=2, accepting=False) for name in ("w-1", "w-2")
+        ]
+        verdicts = [command for one in said for command in reports.fleet.hear(one, 0.0)]
+        assert [command.worker for command in verdicts] == ["w-1", "w-2"]
+        leaving = asyncio.create_task(ask(manager, msgspec.structs.replace(said[1], number=3, leaving=True)))
+        await reports.carry_out(verdicts, said[0])  # the first is written while the second worker leaves
+        await leaving
+        assert list(leadership.ledger.book.state.workers) == ["w-1"]
 
     run(story)
 

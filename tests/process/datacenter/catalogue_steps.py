@@ -158,7 +158,8 @@ class WaitsForModule(NamedTuple):
     def is_released(self, client: Client) -> None:
         """Called under another leader than the one that accepted it: it still waits, and goes on when its worker comes."""
         waits_for = client.job(self.job_id).workflows[0].waits_for
-        assert waits_for == f"a worker that serves {self.module.name!r} in queue 'default'"
+        story = f"{waits_for!r}: {client.why(self.job_id).text}\n{client.nodes()}\n{client.catalogue(self.module.name)}"
+        assert waits_for == f"a worker that serves {self.module.name!r} in queue 'default'", story
         self.module.start()
         assert client.get(self.job_id).wait(180) == self.module.name
         self.module.stop()

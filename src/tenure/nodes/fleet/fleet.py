@@ -24,6 +24,7 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.worker_records import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, words_of_eviction
+from tenure.nodes.fleet.departed_starts import DepartedStarts
 from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding, slots_in
 
 _LEADER = "leader"
@@ -41,6 +42,7 @@ class Fleet:
         self.slots = lambda queue: slots_in(self._members, queue)
         self._evicted: dict[str, dict[str, tuple[float, str]]] = {}
         """Maps worker and incarnation to when and why it was evicted. Should such an incarnation report again, the leader tells it to stop."""
+        self._departed = DepartedStarts()
         self._able = AbleWorkers()
         self._gossip: dict[str, bool] = {}
         self._broken: dict[str, Exception] = {}
@@ -82,15 +84,14 @@ class Fleet:
     def hear(self, report: WorkerReport, now: float) -> list[Command]:
         """Takes a report, and returns the commands to journal because of it. When one of them is an eviction, the leader calls this again."""
         name, incarnation = report.worker, report.start
-        if incarnation in self._evicted.get(name, ()):
+        if incarnation in self._evicted.get(name, ()) or self._departed.is_late(report):
             return []
         member = self._members.get(name)
         if report.leaving:
-            return self._leave(member, incarnation)
+            return self._leave(member, report, now)
         if member is not None and member.incarnation != incarnation:
             return self._make_way(member, incarnation, now)
-        if member is None:
-            member = self._register(name, incarnation, now)
+        member = member or self._register(name, incarnation, now)
         return [*self._take(member, report, now), *self._judge(member, now)]
 
     def _make_way(self, member: Member, incarnation: str, now: float) -> list[Command]:
@@ -101,9 +102,10 @@ class Fleet:
         reason = f"it was silent for {silent:.1f} s, and started anew as {incarnation}"
         return [EvictWorker(by=_LEADER, worker=member.name, incarnation=member.incarnation, reason=reason)]
 
-    def _leave(self, member: Member | None, incarnation: str) -> list[Command]:
-        if member is None or member.incarnation != incarnation:
+    def _leave(self, member: Member | None, report: WorkerReport, now: float) -> list[Command]:
+        if member is None or member.incarnation != report.start:
             return []
+        self._departed.note(report, now)
         self._drop(member)
         return [ForgetWorker(by=_LEADER, worker=member.name, reason="it was told to stop, and left")]
 
@@ -190,10 +192,9 @@ class Fleet:
 
     def asking(self, name: str, incarnation: str) -> Member:
         """Returns the worker that asks. Raises `UnknownWorkerError` for one, or an incarnation of it, that is not registered."""
-        member = self._members.get(name)
-        if member is None or (incarnation or name) != member.incarnation:
+        if not self.knows(name, incarnation or name):
             raise UnknownWorkerError(name)
-        return member
+        return self._members[name]
 
     def extend(self, request: HealthcheckExtensionRequest, incarnation: str, now: float) -> ExtensionAnswer:
         """Grants or denies more time. Raises `UnknownWorkerError`."""
@@ -289,6 +290,7 @@ class Fleet:
     def _forget(self, now: float) -> list[Command]:
         """Forgets incarnations that were evicted `forget_s` ago. Returns the commands for workers that never came back."""
         commands: list[Command] = []
+        self._departed.forget(now - self.settings.forget_s)
         for name, starts in list(self._evicted.items()):
             for incarnation in [one for one, (at, _) in starts.items() if now - at >= self.settings.forget_s]:
                 del starts[incarnation]
@@ -363,10 +365,10 @@ class Fleet:
         member = self._members.get(name)
         return member is not None and member.incarnation == incarnation
 
-    def may_register(self, name: str, incarnation: str) -> bool:
-        """Returns False for a start that was evicted, and for one that came while another start of this worker reports."""
-        member = self._members.get(name)
-        return incarnation not in self._evicted.get(name, ()) and (member is None or member.incarnation == incarnation)
+    def may_register(self, report: WorkerReport) -> bool:
+        """Returns False for a start that was evicted or has left, and for one that came while another start of this worker reports."""
+        is_over = report.start in self._evicted.get(report.worker, ()) or self._departed.is_late(report)
+        return not is_over and (report.worker not in self._members or self.knows(report.worker, report.start))
 
     def silent(self, now: float) -> list[str]:
         """Returns the workers without a report for `silent_s`: gossip may know more of them."""

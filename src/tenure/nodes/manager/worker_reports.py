@@ -189,7 +189,7 @@ class WorkerReportHandlers:
         """Journals what a worker serves, before its first verdict. A registration that fails holds nothing else of the report up."""
         if report.serves is None or report.leaving or report.serves == self._registered(report):
             return
-        if not self.fleet.may_register(report.worker, report.start):
+        if not self.fleet.may_register(report):
             return
         register = RegisterWorkflows(
             by=report.worker,
@@ -219,11 +219,12 @@ class WorkerReportHandlers:
         commands = self.fleet.hear(report, self._now())
         if commands:
             # The fleet already counts them as decided. Hanging up cancels this handler, so a task of its own carries them through (decision 0182).
-            carried = asyncio.create_task(self._carry_out(commands, report))
+            carried = asyncio.create_task(self.carry_out(commands, report))
             carried.add_done_callback(_nobody_may_wait)
             await asyncio.shield(carried)
 
-    async def _carry_out(self, commands: list[Command], report: WorkerReport) -> None:
+    async def carry_out(self, commands: list[Command], report: WorkerReport) -> None:
+        """Journals what the fleet decided because of a report."""
         await self._decide(commands)
         if any(isinstance(command, EvictWorker) for command in commands):
             await self._register(report)
@@ -254,6 +255,8 @@ class WorkerReportHandlers:
             self.fleet.judge_again(worker)
 
     async def _decide_one(self, command: Command) -> None:
+        if isinstance(command, JudgeWorker) and not self.fleet.knows(command.worker, command.incarnation):
+            return  # it left while the commands before this one were written: the record of a verdict would outlive it
         if isinstance(command, EvictWorker):
             command = msgspec.structs.replace(command, marks=self.reported.saved_by(command.incarnation))
         await self._commit(command)
