@@ -1,6 +1,6 @@
 """Run the checks and the test suites; print time and count of each, what was skipped and why, what took longer than its share, what is left to
 `make soak`, then what failed, and last of all each failed test in a line. A suite that only computes runs beside those that wait, at a lower priority;
-it is shown when it ends.
+small suites that leave a core idle run one after the other during a large one that waits. Both are shown when they end.
 
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
@@ -22,7 +22,7 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,18 +97,25 @@ def suites() -> dict[str, list[str]]:
 
 
 def run_suites(*, quick: bool, soak: bool) -> list[Result]:
-    """Runs the suites that wait one after the other, and beside them those that only compute."""
+    """Runs the suites that wait one after the other, beside them those that only compute, and small ones during a large one (decision 0700)."""
     chosen = {name: told for name, told in suites().items() if not (quick and name in ("process", "fuzz", "browser"))}
-    with ThreadPoolExecutor(1) as pool:
-        ran = {
-            name: pool.submit(run_suite, name, told, quick=quick, soak=soak)
-            for name, told in chosen.items()
-            if SHARES[name].beside
-        }
-        waited = {
-            name: run_suite(name, told, quick=quick, soak=soak) for name, told in chosen.items() if name not in ran
-        }
-        return [waited[name] if name in waited else ran[name].result() for name in chosen]
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(1) as during:
+
+        def submit(pool: ThreadPoolExecutor, name: str) -> Future[Result]:
+            return pool.submit(run_suite, name, chosen[name], quick=quick, soak=soak)
+
+        running = {name: submit(beside, name) for name in chosen if SHARES[name].beside}
+        for name in (name for name in chosen if name not in running and SHARES[name].during not in chosen):
+            small = {other: submit(during, other) for other in chosen if SHARES[other].during == name}
+            running |= {name: completed(run_suite(name, chosen[name], quick=quick, soak=soak)), **small}
+            wait(small.values())
+        return [running[name].result() for name in chosen]
+
+
+def completed(result: Result) -> Future[Result]:
+    future = Future[Result]()
+    future.set_result(result)
+    return future
 
 
 def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Result:
@@ -117,14 +124,14 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
         command = pytest_command(share, collect, report.name)
         if quick:
             command += ["-m", "not slow"]
-        print(f"--- {name}{', beside the others' if share.beside else ''}", flush=True)
+        print(f"--- {name}{share.together}", flush=True)
         env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
-        output = Output(show=not share.beside)
+        output = Output(show=not share.together)
         running = subprocess.Popen(command, cwd=ROOT, env=env, stdout=output.writer)
         _, status, used = os.wait4(running.pid, 0)
         running.returncode = code = os.waitstatus_to_exitcode(status)
         said = output.end()
-        if share.beside:
+        if share.together:
             print(f"--- {name} has ended\n{said}", flush=True)
         result = Result(name, time.monotonic() - begun, code in (0, 5), cpu_s=used.ru_utime + used.ru_stime)
         try:

@@ -25,19 +25,25 @@ class Share:
     workers: int = 1
     beside: bool = False
     """It only computes: it runs beside the suites that wait, and yields each core to them. Its seconds pass while theirs do."""
+    during: str = ""
+    """The suite that it runs during, because both leave cores idle; those that name the same one run one after the other. Its seconds pass while that one's do."""
+
+    @property
+    def together(self) -> str:
+        """Returns how the run says that it does not have the machine to itself; empty for a suite that the others follow."""
+        return ", beside the others" if self.beside else f", during {self.during}" if self.during else ""
 
 
 SHARES = {
     "checks": Share(45),
     # Half of their time these wait for servers, leases and processes: several keep two cores busy, and the simulator has the rest.
-    "process": Share(265, 6),
-    "contract": Share(110, 6),
-    "browser": Share(40, 0),  # one browser, in the process that collects
-    "seeds": Share(10, 2),
-    "fuzz": Share(
-        40, 2
-    ),  # the fuzzer computes, and so does the manager that it asks: with a low priority its leader would lose its term
-    "unit": Share(210, 6),
+    "process": Share(300, 6),
+    "contract": Share(150, 6),
+    "browser": Share(60, 0, during="contract"),  # one browser, in the process that collects
+    "seeds": Share(20, 2, during="contract"),
+    # The fuzzer computes, and so does the manager that it asks: with a low priority its leader would lose its term.
+    "fuzz": Share(70, 2, during="contract"),
+    "unit": Share(215, 6),
     "sim": Share(600, 2, beside=True),
     "parsers": Share(660, 2, beside=True),
 }

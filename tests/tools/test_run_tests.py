@@ -129,8 +129,11 @@ def test_many_failed_tests_do_not_hide_a_failed_check() -> None:
 
 def test_every_suite_has_its_share_and_all_shares_fit_into_twelve_minutes() -> None:
     assert set(suites()) == set(SHARES) - {"checks"}
-    one_after_the_other = sum(share.seconds for share in SHARES.values() if not share.beside)
+    one_after_the_other = sum(share.seconds for share in SHARES.values() if not share.together)
     assert one_after_the_other <= MOST_S == 12 * 60
+    for host in {share.during for share in SHARES.values() if share.during}:
+        assert sum(share.seconds for share in SHARES.values() if share.during == host) <= SHARES[host].seconds
+        assert not SHARES[host].together
     assert all(SHARES["checks"].seconds + share.seconds <= MOST_S for share in SHARES.values() if share.beside)
 
 
@@ -146,6 +149,36 @@ def test_a_suite_that_only_computes_yields_to_the_others_and_is_shown_when_it_en
     first, _, then = capfd.readouterr().out.partition("--- sim has ended")
     assert first == "--- sim, beside the others\n"
     assert "1 passed" in then
+
+
+def test_small_suites_run_one_after_the_other_during_a_large_one_and_the_next_waits_for_all(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each test notes its begin and its end; that of the large suite ends when both small ones have begun."""
+    note = "import time\nfrom pathlib import Path\nLOG = Path(__file__).with_name('log')\n"
+    note += "def say(word):\n    with LOG.open('a') as out: out.write(word + '\\n')\n"
+    bodies = {
+        "contract": "while 'fuzz' not in LOG.read_text(): time.sleep(0.01)",
+        "seeds": "time.sleep(0.2)",
+        "fuzz": "assert 'end seeds' in LOG.read_text(); time.sleep(0.2)",
+        "unit": "assert 'end fuzz' in LOG.read_text()",
+    }
+    (tmp_path / "log").touch()
+    collect = {}
+    for name, body in bodies.items():
+        path = tmp_path / f"test_{name}.py"
+        path.write_text(
+            f"{note}def test_it():\n    say('begin {name}'); {body}\n    say('end {name}')\n".replace(
+                "; while", "\n    while"
+            )
+        )
+        collect[name] = [str(path), "--rootdir", str(tmp_path)]
+    monkeypatch.setattr(run_tests, "suites", lambda: collect)
+    results = run_tests.run_suites(quick=False, soak=False)
+    assert [(one.name, one.ok) for one in results] == [(name, True) for name in bodies], results
+    out = capfd.readouterr().out
+    assert "--- seeds, during contract\n" in out
+    assert "--- fuzz has ended" in out
 
 
 @pytest.mark.parametrize(("others", "advice"), [(0.0, "find what is slow"), (0.6, "Others had 60% of this machine")])
