@@ -17,3 +17,9 @@ def nothing(ctx: Any) -> None:
 def begun(ctx: Any) -> float:
     """When it began. Monotonic time is one clock for all processes of a machine."""
     return time.monotonic()
+
+
+@workflow(stall=7_200.0)
+def occupied(ctx: Any, path: str, quality: int) -> None:
+    """Keeps its slot for an hour, so that what is behind it waits."""
+    time.sleep(3_600.0)

@@ -31,6 +31,7 @@ from tenure.jobs.schedules import FireCron, PutSchedule
 from tenure.jobs.submission_digest import digest
 from tenure.jobs.topics import decode_event
 from tenure.jobs.why import why
+from tenure.jobs.work_needs import WorkNeeds
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.context import Context
@@ -103,7 +104,8 @@ def test_the_catalogue_survives_snapshots_and_the_index_is_rebuilt() -> None:
     assert in_force(restored)
     assert restored.state == desk.book.state
     desk.book.wake(desk.at)
-    assert restored.parked == desk.book.parked == {("elsewhere", 5, "encode", ""): {("parked", "encode"): None}}
+    needs = WorkNeeds(("elsewhere", 5, "encode", ""), by_workflow=True, has_own_key=False)
+    assert restored.parked == desk.book.parked == {("elsewhere", 5, "encode", ""): {("parked", "encode"): needs}}
 
 
 def test_an_entry_is_known_for_seven_days_after_its_last_worker_left() -> None:

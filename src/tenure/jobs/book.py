@@ -46,6 +46,7 @@ from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import in_words_of_wait
+from tenure.jobs.work_needs import NeedsTable, QueuedWork, RestingWork, WorkNeeds
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 WorkflowKey = tuple[str, str]
@@ -107,17 +108,17 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Counts the bytes that a snapshot has at most."""
         self.histories = Histories(self)
         self._pages: StatePages | None = None
-        self.resting: Timers[WorkflowKey] = Timers()
+        self._needs = NeedsTable()
+        self.resting = RestingWork()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
-        self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
+        self.ready: dict[Lane, dict[WorkflowKey, WorkNeeds]] = {}
         """Workflows whose `not_before` has come, oldest first in each lane. `wake` moves them here from `resting`."""
-        self.parked: dict[ServedKey, dict[WorkflowKey, None]] = {}
+        self.parked: dict[ServedKey, dict[WorkflowKey, WorkNeeds]] = {}
         """Workflows whose `not_before` has come and that no worker serves, by what a worker would have to serve. They cost the others nothing."""
         self.services = Services()
         self.lost_at: float | None = state.elected_at
         """When a worker last left that may have been the last to serve something; None when the leader has looked at the engine since."""
-        self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
-        """Attempts in the engine that no worker has started, oldest first in each lane."""
+        self.queued = QueuedWork()
         self.waits = WaitIndex()
         self.unsigned = UnsignedIndex()
         self.turns = Turns(self)  # the work of `ready` by key, and how much of each key is under way
@@ -279,11 +280,11 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.resting.cancel(key)
             self._unready(info, workflow, key, sent=new is WorkflowState.QUEUED)
         if old is WorkflowState.QUEUED:
-            self.queued[lane_of(info)].pop(key, None)
+            self.queued.drop(key, lane_of(info))
         elif new is WorkflowState.QUEUED:
-            self.queued.setdefault(lane_of(info), {})[key] = None
+            self.queued.put(key, self._needs.of(lane_of(info), workflow))
         if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
-            self.resting.set(key, workflow.not_before)
+            self._rest(key, info, workflow)
         self.waits.moved(key, workflow, old)
         if old is WorkflowState.RUNNING:
             self.jobs.placed(info.id)
@@ -307,34 +308,33 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self.paused.pop(info.id, None)
         for name, workflow in info.workflows.items():
             if workflow.state is WorkflowState.PENDING:
-                self.resting.set((info.id, name), workflow.not_before)
+                self._rest((info.id, name), info, workflow)
+
+    def _rest(self, key: WorkflowKey, info: JobInfo, workflow: WorkflowRecord) -> None:
+        self.resting.put(key, self._needs.of(lane_of(info), workflow), workflow.not_before)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
         """Moves the attempts whose rest is over from `resting` to their lanes in `ready`. It costs only what is due.
 
         As in `outbox.to_dispatch`, it leaves out the jobs in `skip`. Where `failed` is given, a job whose lane raises goes into it.
         """
-        for key in self.resting.pop_due(now):
+        for key, needs in self.resting.pop_work(now):
             if key[0] in skip:
                 continue
             try:
-                self._make_ready(key)
+                self._make_ready(key, needs)
             except Exception as error:
                 if failed is None:
                     raise
                 failed[key[0]] = error
-                self.resting.set(key, now)
+                self.resting.put(key, needs, now)
 
-    def _make_ready(self, key: WorkflowKey) -> None:
-        info = self.jobs[key[0]]
-        lane = lane_of(info)
-        workflow = info.workflows[key[1]]
-        needs = served_key(lane, workflow)
-        if is_served(self, needs, by_workflow=workflow.by_workflow):
-            self.ready.setdefault(lane, {})[key] = None
-            self.turns.put(lane, key)
+    def _make_ready(self, key: WorkflowKey, needs: WorkNeeds) -> None:
+        if is_served(self, needs.served, by_workflow=needs.by_workflow):
+            self.ready.setdefault(needs.lane, {})[key] = needs
+            self.turns.put(key, needs)
         else:
-            self.parked.setdefault(needs, {})[key] = None
+            self.parked.setdefault(needs.served, {})[key] = needs
 
     def _unready(self, info: JobInfo, workflow: WorkflowRecord, key: WorkflowKey, *, sent: bool = False) -> None:
         lane = lane_of(info)
@@ -349,15 +349,15 @@ class JobBook(JournalFold[BookState, JobInfo]):
     def sort_parked(self, at: float, *, lost: bool) -> None:
         """Releases the parked work that a worker serves now. With `lost`, parks the ready work that nobody serves any more."""
         for needs in [needs for needs in self.parked if is_served(self, needs, by_workflow=False)]:
-            for key in self.parked.pop(needs):
-                self._make_ready(key)
+            for key, whole in self.parked.pop(needs).items():
+                self._make_ready(key, whole)
         if lost:
             self.lost_at = at
             for lane, waiting in list(self.ready.items()):
                 self.ready[lane] = {}
                 self.turns.lanes.pop(lane, None)
-                for key in waiting:
-                    self._make_ready(key)
+                for key, whole in waiting.items():
+                    self._make_ready(key, whole)
 
     def waits_for(self, info: JobInfo, workflow: WorkflowRecord) -> str:
         """Returns what a suspended workflow waits for, or the worker that a parked one needs, in words; nothing for other work."""

@@ -19,6 +19,7 @@ from tenure.jobs.model import JobInfo, WorkflowRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, Lane, WorkflowKey
+    from tenure.jobs.work_needs import WorkNeeds
 
 LONGEST_KEY = 200
 LEAST_WINDOW = 4
@@ -229,9 +230,9 @@ class Turns:
         self.load: dict[tuple[str, str], int] = {}
         """Maps (queue, key) to the number of its attempts that are in the engine or running."""
 
-    def put(self, lane: Lane, work: WorkflowKey) -> None:
+    def put(self, work: WorkflowKey, needs: WorkNeeds) -> None:
         """Takes note of work that is ready."""
-        key = self._key(work)
+        lane, key = needs.lane, self._key(work, needs)
         if lane in self.lanes:
             self.lanes[lane].add(work, key or "")
         elif key is not None:
@@ -268,20 +269,31 @@ class Turns:
         for lane in [lane for lane in self.lanes if lane[0] == queue]:
             del self.lanes[lane]
         running = (work for held in book.on_worker.values() for work in held)
-        queued = (work for lane, waiting in book.queued.items() if lane[0] == queue for work in waiting)
+        queued = (
+            work
+            for lane, waiting in book.queued.items()
+            if lane[0] == queue
+            for work, needs in waiting.items()
+            if self._may_have_key(needs)
+        )
         for work in (*running, *queued):
-            info = book.jobs[work[0]]
-            if info.job.submission.queue == queue:
+            info = book.jobs.look(work[0])
+            if info is not None and info.job.submission.queue == queue:
                 self.count(info, info.workflows[work[1]], 1)
         for lane, waiting in book.ready.items():
-            if lane[0] == queue and any(self._key(work) is not None for work in waiting):
+            if lane[0] == queue and any(self._key(work, needs) is not None for work, needs in waiting.items()):
                 self._sort(lane)
 
     def _sort(self, lane: Lane) -> None:
         fair = self.lanes[lane] = FairLane()
-        for work in self._book.ready[lane]:
-            fair.add(work, self._key(work) or "")
+        for work, needs in self._book.ready[lane].items():
+            fair.add(work, self._key(work, needs) or "")
 
-    def _key(self, work: WorkflowKey) -> str | None:
-        info = self._book.jobs[work[0]]
-        return key_of(self._book, info, info.workflows[work[1]])
+    def _key(self, work: WorkflowKey, needs: WorkNeeds) -> str | None:
+        info = self._book.jobs.look(work[0]) if self._may_have_key(needs) else None
+        return None if info is None else key_of(self._book, info, info.workflows[work[1]])
+
+    def _may_have_key(self, needs: WorkNeeds) -> bool:
+        """Returns False where neither the work nor its queue has a key: then no record is looked at."""
+        record = self._book.state.queues.get(needs.lane[0])
+        return needs.has_own_key or (record is not None and bool(record.concurrency_key))

@@ -234,13 +234,20 @@ def to_withdraw(book: JobBook, *, limit: int = 200, shared_only: bool = False) -
     """Returns attempts in the engine that no worker serves: at most `limit`. They would count against the limits of their queue.
 
     Where they are in the mailbox that all workflows share (`shared_only`: only those), everything behind them would wait for them, too.
+    No record is looked at: after each election this is asked of all that is in the engine.
     """
+    unserved = {
+        needs
+        for needs in book.queued.counts
+        if not (needs.by_workflow and shared_only) and not is_served(book, needs.served, by_workflow=needs.by_workflow)
+    }
+    lanes = {needs.lane for needs in unserved}
     found = (
         key
         for lane, waiting in book.queued.items()
-        for key in waiting
-        if not ((workflow := book.jobs[key[0]].workflows[key[1]]).by_workflow and shared_only)
-        and not is_served(book, served_key(lane, workflow), by_workflow=workflow.by_workflow)
+        if lane in lanes
+        for key, needs in waiting.items()
+        if needs in unserved
     )
     return list(islice(found, limit))
 
