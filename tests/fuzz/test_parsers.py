@@ -11,7 +11,6 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -49,7 +48,7 @@ from tenure.jobs.decisions import Outcome
 from tenure.jobs.formats import FormatRaised
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.paged_book import PagedRestore, cut_pages
-from tenure.jobs.state_pages import read_page
+from tenure.jobs.state_pages import read_page, unpacked
 from tenure.jobs.topics import EVENT_DECODER, GATE_EVENT_DECODER, decode_any_event
 from tenure.nodes.job_listing import parse_place
 from tenure.nodes.journal_checksum import found_events, kind_of, parse_id
@@ -65,6 +64,7 @@ from tests.gossip.damage import mutate
 from tests.jobs.desk import Desk, GateDesk
 from tests.soak import SOAK, sized
 
+MOST_PAGE_BYTES = 1_000_000
 INPUTS = sized("damaged inputs of parsers", short=200_000, long=10_000_000)
 FLAT_BYTES = 24 << 20
 """What the process may grow by while one parser reads its share: allocators keep some, a leak of 100 bytes an input would show in the long run."""
@@ -139,6 +139,10 @@ def _heard(data: bytes) -> Any:
         return frames.FrameChannel(ours).read(to_the_end=True)
 
 
+def _page_of_jobs(stored: bytes) -> Any:
+    return read_page("jobs", unpacked("jobs", stored, MOST_PAGE_BYTES))
+
+
 def _tokens(data: bytes, decode: Callable[..., Any]) -> Any:
     found = decode(data, type=TokenFile)
     return TokenBook(found.tokens, found.certificates)
@@ -157,6 +161,7 @@ def parsers() -> dict[str, Parser]:
     book.apply(FormatRaised(at=1.0, format=2))
     paged = cut_pages(book, 9, 1)
     pages = [blob[4:] for blob in paged.blobs.values()]
+    plain_pages = [unpacked("jobs", page, MOST_PAGE_BYTES) for page in pages]
     token = Token(name="ci", role=Role.CLIENT, sha256="a" * 64, queues=("a", "b/*"), labels={"t": "x"}, max_jobs=3)
     file = msgspec.json.encode(TokenFile(tokens=(token,)))
     item = WorkItem(workflow="w", args={"a": 1}, job_id="j", workflow_id="w", attempt=1)
@@ -186,7 +191,7 @@ def parsers() -> dict[str, Parser]:
         "any event": Parser(decode_any_event, events, UNREADABLE),
         "snapshot": Parser(JobBook.restore, [snapshot], (TenureError,)),
         "root of pages": Parser(PagedRestore, [paged.root], (TenureError,)),
-        "page of jobs": Parser(partial(read_page, "jobs"), pages, (TenureError,)),
+        "page of jobs": Parser(_page_of_jobs, [*pages, *plain_pages], (TenureError,)),
         "gate snapshot": Parser(GateJobTracker.restore, [GateJobTracker().snapshot()], (TenureError,)),
         "work item": Parser(BodyCodec(WorkItem).decode, [msgspec.json.encode(item)], UNDECODABLE),
         "signed result": Parser(lambda data: opened_result(result_keys, data), [signed], UNREADABLE),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import b85encode
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 from tests.jobs.random_commands import commands, follow
 
+from tenure.errors import EngineVersionError
 from tenure.jobs import JobBook, JobSettings
 from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root, repaged
 from tenure.jobs.settings import MAX_STATE_BUDGET
-from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PageCut, joined, keys_of
+from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PageCut, joined, keys_of, unpacked
 
 
 class Store:
@@ -183,12 +189,36 @@ def test_a_page_of_large_jobs_is_closed_early_and_a_grown_one_is_cut_into_chunks
     store = Store()
     cut = store.save(desk.book, 1)
     assert len(cut.refs["jobs"]) >= 3
-    desk.book.job("j-0").reason = "y" * 9_000_000  # nothing bounds the sum of what a job of many workflows keeps
+    # Nothing bounds the sum of what a job of many workflows keeps. This text is one that cannot be compressed much.
+    desk.book.job("j-0").reason = b85encode(Random(1).randbytes(11_000_000)).decode()
     desk.book.pages.sections["jobs"].changed("j-0", 2)  # type: ignore[union-attr]
     cut = store.save(desk.book, 2)
-    assert cut.refs["jobs"][0].chunks == 3
+    assert cut.refs["jobs"][0].chunks == 3, "they are cut as they are stored, compressed"
     assert all(len(blob) <= 4_194_308 for blob in cut.blobs.values())
     assert store.load().snapshot() == desk.book.snapshot()
+
+
+def test_pages_are_stored_compressed_and_those_of_the_time_before_are_read() -> None:
+    desk = Desk()
+    desk.do(RaiseFormat())
+    for number in range(PAGE_RECORDS):
+        desk.submit(f"j-{number}", spec("w", arguments={"path": f"s3://bucket/{number}.mov"}))
+    store = Store()
+    (ref,) = store.save(desk.book, 1).refs["jobs"].values()
+    ((key, blob),) = store.blobs.items()
+    assert len(blob) < ref.size / 10
+    plain = zlib.decompress(blob[4:])
+    assert len(plain) == ref.size
+    store.blobs[key] = zlib.crc32(plain).to_bytes(4, "little") + plain
+    same(store.load(desk.book.settings), desk.book)
+
+
+def test_a_page_that_is_larger_than_its_root_says_is_refused_unread() -> None:
+    large = zlib.compress(bytes(10_000_000))
+    with pytest.raises(EngineVersionError, match="more than the 1000 bytes"):
+        unpacked("jobs", large, 1_000)
+    with pytest.raises(EngineVersionError, match="cannot be read"):
+        unpacked("jobs", large[:2] + b"damaged", 1_000)
 
 
 @given(st.lists(st.tuples(commands, st.integers(0, 900)), max_size=40))

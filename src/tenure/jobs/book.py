@@ -246,13 +246,13 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
             self.unique.admit(records)
 
-    def admit_jobs(self, number: int, records: dict[str, JobInfo], encoded: bytes, seen: int) -> None:
+    def admit_jobs(self, number: int, records: dict[str, JobInfo], compressed: bytes, size: int, seen: int) -> None:
         """Takes the jobs of a page that was read. The page has seen the first `seen` of the elections that this book knows."""
         for info in records.values():
             self.jobs.elect(info, seen)
             self.size.history += sum(map(len, info.history))
             self._index(info)
-        self.jobs.admit(number, records, encoded, seen)
+        self.jobs.admit(number, records, compressed, size, seen)
 
     def _elected(self, event: LeaderElected, encoded: bytes | None) -> None:
         line = (encoded or encode_event(event)) if self.settings.history_limit else b""
@@ -274,15 +274,14 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     def moved(self, info: JobInfo, workflow: WorkflowRecord, old: WorkflowState) -> None:
         """Updates the indexes after a workflow has changed its state."""
-        key = (info.id, workflow.spec.name)
-        new = workflow.state
+        key, new, lane = (info.id, workflow.spec.name), workflow.state, lane_of(info)
         if old is WorkflowState.PENDING:
             self.resting.cancel(key)
             self._unready(info, workflow, key, sent=new is WorkflowState.QUEUED)
         if old is WorkflowState.QUEUED:
-            self.queued.drop(key, lane_of(info))
+            self.queued.drop(key, lane)
         elif new is WorkflowState.QUEUED:
-            self.queued.put(key, self._needs.of(lane_of(info), workflow))
+            self.queued.put(key, self._needs.of(lane, workflow))
         if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
             self._rest(key, info, workflow)
         self.waits.moved(key, workflow, old)
@@ -291,8 +290,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
         now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
         if was != now:
-            queue = lane_of(info)[0]
-            self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
+            self.in_queue[lane[0]] = self.in_queue.get(lane[0], 0) + (1 if now else -1)
             self.turns.count(info, workflow, 1 if now else -1)
 
     def hold_back(self, info: JobInfo) -> None:

@@ -73,7 +73,11 @@ class KindTable:
             kind = kind_of(info)
             kinds[kind] = kinds.get(kind, 0) + 1
             at = info.job.submitted_at
-            first_at, last_at = min(first_at, at), max(last_at, at)
+            if at < first_at:
+                first_at = at
+            if at > last_at:
+                last_at = at
+        for kind in kinds:
             for key, value in kind.labels or ():
                 tags.update((_tag(key), _tag(f"{key}={value}")))
         # All kinds of a page are as exact, so that a job that leaves is taken from the kind under which it was counted.

@@ -17,7 +17,9 @@ from tenure.jobs.state_pages import (
     Section,
     SectionRoots,
     StatePages,
+    compressed,
     read_page,
+    unpacked,
 )
 
 
@@ -79,13 +81,14 @@ class PagedRestore:
             SeenElection(self.book.decoder.decode(one.event).at, one.event if lines else b"") for one in root.elections
         ]
 
-    def add(self, section: Section, ref: PageRef, encoded: bytes) -> None:
+    def add(self, section: Section, ref: PageRef, stored: bytes) -> None:
+        encoded = unpacked(section, stored, ref.size)
         records = read_page(section, encoded)
         self._pages.sections[section].hold(ref.number, records, ref.seq)
         self.book.size.grew(ref.size)
         if section == "jobs":
             seen = len(self._pages.elections) - len(self._pages.lacking(ref))
             self.book.size.grew(self._pages.lacking_bytes(ref, len(records)))
-            self.book.admit_jobs(ref.number, records, encoded, seen)
+            self.book.admit_jobs(ref.number, records, compressed(stored), len(encoded), seen)
         else:
             self.book.admit(section, records)

@@ -38,14 +38,19 @@ class NeedsTable:
     """Gives the same object for the same needs."""
 
     def __init__(self) -> None:
-        self._known: dict[WorkNeeds, WorkNeeds] = {}
+        self._known: dict[tuple[Lane, str, str, bool, bool], WorkNeeds] = {}
 
     def of(self, lane: Lane, workflow: WorkflowRecord) -> WorkNeeds:
-        limit = workflow.spec.concurrency
-        found = WorkNeeds(served_key(lane, workflow), workflow.by_workflow, limit is not None and bool(limit.key))
-        if len(self._known) > MOST_SHARED:
-            self._known.clear()
-        return self._known.setdefault(found, found)
+        spec = workflow.spec
+        limit, by_workflow = spec.concurrency, workflow.by_workflow
+        has_own_key = limit is not None and bool(limit.key)
+        place = (lane, spec.called, workflow.version, by_workflow, has_own_key)
+        found = self._known.get(place)
+        if found is None:
+            if len(self._known) > MOST_SHARED:
+                self._known.clear()
+            found = self._known[place] = WorkNeeds(served_key(lane, workflow), by_workflow, has_own_key)
+        return found
 
 
 class RestingWork(Timers["WorkflowKey"]):
@@ -79,8 +84,11 @@ class QueuedWork(dict["Lane", "dict[WorkflowKey, WorkNeeds]"]):
         """How many of them have the same needs."""
 
     def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
-        self.setdefault(needs.lane, {})[key] = needs
-        self.counts[needs] += 1
+        waiting = self.get(needs.lane)
+        if waiting is None:
+            waiting = self[needs.lane] = {}
+        waiting[key] = needs
+        self.counts[needs] = self.counts.get(needs, 0) + 1
 
     def drop(self, key: WorkflowKey, lane: Lane) -> None:
         needs = self.get(lane, {}).pop(key, None)

@@ -8,7 +8,9 @@ are the entries below it truncated. Pages that no snapshot names any more are de
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -96,6 +98,25 @@ def _keys(wanted: Wanted) -> list[str]:
 
 
 def _add(journal: str, seq: int, reading: PageReading[BookT_co], wanted: Wanted, found: Mapping[str, bytes]) -> None:
+    with _no_collections():
+        _add_each(journal, seq, reading, wanted, found)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keeps the collector off meanwhile. The records of a page are gone with their last reference; to look for cycles among them takes a fifth of a start."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _add_each(
+    journal: str, seq: int, reading: PageReading[BookT_co], wanted: Wanted, found: Mapping[str, bytes]
+) -> None:
     for section, ref in wanted:
         chunks = [found[key] for key in ref.keys(section) if key in found]
         if len(chunks) < ref.chunks:
