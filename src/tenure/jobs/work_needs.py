@@ -1,4 +1,4 @@
-"""What each attempt that waits needs of a worker, known without its record.
+"""Keeps beside each attempt that waits what it needs of a worker, so that nobody has to look at its record.
 
 A leader asks it of all waiting work when a worker comes or goes, and after each election. The records of a million jobs are packed (decision 0581), and
 to unpack them for that takes half a minute and gigabytes. So the indexes of a book keep the needs beside the key. Jobs with the same needs share one object.
@@ -81,7 +81,7 @@ class QueuedWork(dict["Lane", "dict[WorkflowKey, WorkNeeds]"]):
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[WorkNeeds] = Counter()
-        """How many of them have the same needs."""
+        """Maps needs to the number of attempts that have them."""
 
     def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
         waiting = self.get(needs.lane)
