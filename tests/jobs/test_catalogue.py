@@ -155,7 +155,7 @@ def test_settings_that_a_submission_leaves_out_are_the_functions_and_why_says_so
     assert (made.queue, made.priority, made.timeout_seconds, one.stall) == ("gpu", 5, 900, 40)
     assert one.policy.max_attempts == 1
     said = str(why(desk.book, "j"))
-    assert "retry, stall, timeout, priority, queue as encode 1 sets it" in said
+    assert "set by encode 1: retry, stall, timeout, priority, queue" in said
 
 
 def test_settings_that_are_given_win_over_the_functions() -> None:

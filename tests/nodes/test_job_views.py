@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tenure.control.messages.jobs import JobView, WorkflowView
+from msgspec.structs import replace
+
+from tenure.control.messages.jobs import JobView, WhyReply, WorkflowView
 from tenure.control.messages.wire import Grant, GrantKind, shifted
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.job_views import in_our_time
+from tenure.jobs.why_answer import AttemptRun, Why
+from tenure.nodes.job_views import in_our_time, runs_in_our_time
 
 
 def said(now: float) -> JobView:
@@ -22,6 +25,24 @@ def test_what_a_clock_that_is_an_hour_ahead_or_behind_said_is_told_in_our_time()
         view = in_our_time(said(1_000_000 + ahead), 1_000_000)
         assert (view.submitted_at, view.deadline, view.now) == (999_990, 1_000_005, 1_000_000)
         assert (view.workflows[0].started_at, view.workflows[0].ended_at, view.ended_at) == (999_990, 0.0, 0.0)
+
+
+def test_the_runs_of_a_datacenter_are_told_in_our_time_and_by_its_name() -> None:
+    run = AttemptRun(workflow="w", attempt=1, worker="w1", started_at=4_590.0, ended_at=4_595.0)
+    story = Why(
+        job_id="j",
+        state="completed",
+        summary="",
+        submitted_at=4_590.0,
+        links=(),
+        runs=(run, replace(run, ended_at=None)),
+    )
+    first, second = runs_in_our_time(WhyReply(why=story, text="", now=4_600.0), 1_000.0, "eu/")
+    assert (first.workflow, first.worker, first.started_at, first.ended_at) == ("eu/w", "eu/w1", 990.0, 995.0)
+    assert second.ended_at is None
+    for unshifted in (4_600.4, 0.0):  # as good as the same time, and a manager that does not tell its own
+        (same, _) = runs_in_our_time(WhyReply(why=story, text="", now=unshifted), 4_600.0, "")
+        assert (same.worker, same.started_at) == ("w1", 4_590.0)
 
 
 def test_what_took_a_moment_on_its_way_is_left_as_it_is() -> None:

@@ -259,6 +259,7 @@ def cancel(job_id: str, filters: dict[str, Any], reason: str, dry_run: bool, as_
 @click.option("--dry-run", is_flag=True, help="With filters: only say which jobs.")
 @click.option("--whole", is_flag=True, help="Run all workflows again, also those that completed.")
 @click.option("--from", "step", default="", metavar="STEP", help="Begin again from this recorded step of JOB.")
+@click.option("--timeout", type=float, help="Seconds that the new job may take, where JOB had too few.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
 def retry(
@@ -267,6 +268,7 @@ def retry(
     dry_run: bool,
     whole: bool,
     step: str,
+    timeout: float | None,
     as_json: bool,
     where: Where,
 ) -> None:
@@ -278,16 +280,22 @@ def retry(
     Examples:
       tenure retry encode-5f1c09aa12b4c3d2
       tenure retry order-17 --from charge
+      tenure retry encode-5f1c09aa12b4c3d2 --timeout 7200
       tenure retry --state failed --function encode --since 2h --dry-run
 
     Prints the new ids. Exit codes: 1 refused, for one that still runs; 3 no manager answered.
     """
     _one_way(bool(job_ids), filters, "retry")
+    if filters and step:
+        raise click.UsageError(
+            "--from needs the JOB that recorded the step; filters may fit jobs that have no such step"
+        )
+    asked: dict[str, Any] = {"by": getpass.getuser(), "whole": whole, "timeout": timeout}
     with where.client() as client:
         if filters:
-            tell_many(client.retry_all(dry_run=dry_run, whole=whole, by=getpass.getuser(), **filters), as_json)
+            tell_many(client.retry_all(dry_run=dry_run, **asked, **filters), as_json)
             return
-        made = {job_id: client.retry(job_id, by=getpass.getuser(), whole=whole, from_step=step) for job_id in job_ids}
+        made = {job_id: client.retry(job_id, from_step=step, **asked) for job_id in job_ids}
     if as_json:
         print_json([{"job_id": old, "new_job_id": new} for old, new in made.items()])
     else:

@@ -153,9 +153,9 @@ class AsyncJob(Generic[R]):
         """Has what runs go on from its checkpoint on another worker."""
         await self._client.move(self.id, reason, workflow=workflow)
 
-    async def retry(self, *, whole: bool = False, from_step: str = "") -> AsyncJob[R]:
+    async def retry(self, *, whole: bool = False, from_step: str = "", timeout: float | None = None) -> AsyncJob[R]:
         """Runs an ended job once more, as a new job; see `AsyncClient.retry`. A repeated call returns the same new job."""
-        again = await self._client.retry(self.id, whole=whole, from_step=from_step)
+        again = await self._client.retry(self.id, whole=whole, from_step=from_step, timeout=timeout)
         return cast("AsyncJob[R]", self._client._handle(again, self._workflow))
 
     async def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> AsyncIterator[LogLine]:

@@ -227,7 +227,7 @@ class AsyncOperatorCalls(ABC):
                 return found
 
     async def retry_all(
-        self, *, dry_run: bool = False, by: str = "", whole: bool = False, **filters: Any
+        self, *, dry_run: bool = False, by: str = "", whole: bool = False, timeout: float | None = None, **filters: Any
     ) -> list[BulkDone]:
         """Retries every ended job that fits the filters. Asked again, they are the same new jobs; completed ones only where `state` says so."""
         rows = [row for row in await self.jobs_that(**filters) if row.state.terminal]
@@ -238,7 +238,8 @@ class AsyncOperatorCalls(ABC):
         done = []
         for row in rows:
             try:
-                made = (await self._expect(Done, RetryJob(job_id=row.job_id, by=by, whole=whole))).job_id
+                request = RetryJob(job_id=row.job_id, by=by, whole=whole, timeout_seconds=timeout)
+                made = (await self._expect(Done, request)).job_id
                 done.append(BulkDone(id=row.job_id, outcome="retried", new_job_id=made))
             except NodeRefusedError as error:
                 done.append(BulkDone(id=row.job_id, outcome="refused", reason=error.fact))

@@ -188,13 +188,16 @@ class Client(Submissions, OperatorCalls):
         """Returns the newest jobs. Filters: queue, name, function, label, arg, since, until, after. `args=True` shows the arguments."""
         return self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
 
-    def retry(self, job_id: str, *, by: str = "", whole: bool = False, from_step: str = "") -> str:
+    def retry(
+        self, job_id: str, *, by: str = "", whole: bool = False, from_step: str = "", timeout: float | None = None
+    ) -> str:
         """Runs an ended job once more, as a new job, and returns its id. A repeated call returns the same new job.
 
         It begins where the job broke: workflows that completed keep their results. `whole` runs all of them again; `from_step` begins again
-        from a recorded step, and the steps before it keep their results (docs/waiting.md).
+        from a recorded step, and the steps before it keep their results (docs/waiting.md). `timeout` gives the new job another deadline.
         """
-        return self._expect(Done, RetryJob(job_id=job_id, by=by, whole=whole, from_step=from_step)).job_id
+        request = RetryJob(job_id=job_id, by=by, whole=whole, from_step=from_step, timeout_seconds=timeout)
+        return self._expect(Done, request).job_id
 
     def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
         """Returns a page of the lines that an attempt logged; the newest attempt by default."""

@@ -154,9 +154,9 @@ class Job(Generic[R]):
         """Has what runs go on from its checkpoint on another worker."""
         self._client.move(self.id, reason, workflow=workflow)
 
-    def retry(self, *, whole: bool = False, from_step: str = "") -> Job[R]:
+    def retry(self, *, whole: bool = False, from_step: str = "", timeout: float | None = None) -> Job[R]:
         """Runs an ended job once more, as a new job; see `Client.retry`. A repeated call returns the same new job."""
-        again = self._client.retry(self.id, whole=whole, from_step=from_step)
+        again = self._client.retry(self.id, whole=whole, from_step=from_step, timeout=timeout)
         return cast("Job[R]", self._client._handle(again, self._workflow))
 
     def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> Iterator[LogLine]:

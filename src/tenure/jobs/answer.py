@@ -5,6 +5,7 @@ Each way to end has its words in a table here. `why` puts the answer above the s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -13,9 +14,10 @@ from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
 from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
-from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.event_text import leader_name, lost_lease, timeout_numbers
+from tenure.jobs.gate_decisions import GlobalDecisionMade
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, WorkflowRecord
 from tenure.jobs.rule_text import is_spinning
 from tenure.jobs.span_text import seconds
@@ -154,7 +156,8 @@ def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:
         "exception" if failed.cause is AttemptCause.ERROR else _LEADERS.get(failed.cause, failed.cause)
     )
     who, what = CAUSE_ANSWERS.get(cause, (f"It ended by {cause}: {{error}}", "Run it again: {retry}"))
-    error = failed.error.removeprefix(f"{cause}: ").strip() or "no more is known"
+    # An exception without a message is its name and a colon.
+    error = failed.error.removeprefix(f"{cause}: ").rstrip(": \n").strip() or "no more is known"
     for said_above in _SAID_BY_THE_TABLE:
         error = error.removeprefix(said_above)
     if cause == "exception" and error.startswith("Provider"):
@@ -182,7 +185,7 @@ def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:
     if trouble := failed.evidence.get("trouble"):
         error = f"{trouble}; {error}"
     if place := failed.evidence.get("place"):
-        error += f", at {place}"
+        error += f"; it stood at {place}" if error.endswith("its slot was killed") else f", at {place}"
     return Answer(who.format(error=first_line(error)), what.format(retry=retry_command(job_id)))
 
 
@@ -226,8 +229,16 @@ def _timed_out(info: JobInfo, history: Sequence[Event]) -> Answer:
         look = f"See what it waited for (tenure logs {quoted(info.id)}), or allow more (stuck=), then: {again}"
         return Answer(f"It stood still, so {_JUDGE.get(_rule(ended), 'Tenure')} ended it: {numbers}", look)
     judge = _JUDGE.get(_rule(ended), "Tenure")
-    step = f"Give it more time (timeout=), or no deadline at all, then: {again}"
+    step = more_time(info.id, found)
     return Answer(f"Its deadline passed, so {judge} ended it: {numbers}{_how_far(info, history)}", step)
+
+
+def more_time(job_id: str, found: Evidence) -> str:
+    """Returns what to do after a deadline. A plain retry has the same deadline and would miss it again, so the command has another one."""
+    if "timeout_seconds" not in found:
+        return f"Give it more time: {retry_command(job_id)} --timeout SECONDS"
+    had = found["timeout_seconds"] + found.get("total_extensions_granted", found.get("extensions", 0.0))
+    return f"Give it more time, twice as much for instance: {retry_command(job_id)} --timeout {math.ceil(2 * had)}"
 
 
 _JUDGE = {
@@ -306,15 +317,10 @@ def _still(
     return Answer(f"Nothing has ended it{before}", "Wait")
 
 
-def gate_answer(info: GateJobTrackingInfo, by: str = "") -> Answer:
-    """Returns who ended a job of a gate: the gate itself, or the datacenters, whose own answers stand below. `by` names who asked the gate for it."""
+def gate_answer(info: GateJobTrackingInfo, decision: GlobalDecisionMade | None) -> Answer:
+    """Returns who ended a job of a gate: the gate itself by `decision`, or the datacenters, whose own answers stand below."""
     if info.decided is not None:
-        doing = "ended it everywhere" if info.state.terminal else "is ending it everywhere"
-        asked = f", because {by} cancelled it" if by and info.decided is JobState.CANCELLED else ""
-        return Answer(
-            f"The gate {doing}{asked}: {info.decided_reason}",
-            f"If it should run after all: {retry_command(info.job_id)}",
-        )
+        return _decided(info, decision)
     if info.state is JobState.COMPLETED:
         return Answer("Nothing ended it early: it completed", f"Its result: tenure result {quoted(info.job_id)}")
     if info.state.terminal:
@@ -327,7 +333,21 @@ def gate_answer(info: GateJobTrackingInfo, by: str = "") -> Answer:
     waits = [name for name in info.running if not info.dc_heard[name]]
     if waits:
         return Answer(f"Nothing has ended it: {', '.join(waits)} has not answered yet", "See how it is: tenure nodes")
-    return Answer(f"Nothing has ended it: it runs in {', '.join(info.running)}", "Read below what they say")
+    follow = f"Follow it: tenure watch {quoted(info.job_id)}"
+    return Answer(f"Nothing has ended it: it runs in {', '.join(info.running)}", follow)
+
+
+def _decided(info: GateJobTrackingInfo, decision: GlobalDecisionMade | None) -> Answer:
+    """Returns why a gate ends a job, or has ended it, in every datacenter."""
+    doing = "ended it everywhere" if info.state.terminal else "is ending it everywhere"
+    by = decision.by if decision is not None else ""
+    found = decision.evidence if decision is not None else {}
+    if info.decided is JobState.TIMED_OUT and "elapsed" in found:
+        step = more_time(info.job_id, found)
+        return Answer(f"Its deadline passed, so the gate {doing}: {timeout_numbers(found)}", step)
+    asked = f", because {by} cancelled it" if by and info.decided is JobState.CANCELLED else ""
+    step = f"If it should run after all: {retry_command(info.job_id)}"
+    return Answer(f"The gate {doing}{asked}: {info.decided_reason}", step)
 
 
 def _running(one: WorkflowRecord) -> str:

@@ -238,7 +238,8 @@ def reported(event: DatacenterReported) -> str:
         return f"{event.datacenter} said: {event.status}" + (f" ({event.reason})" if event.reason else "")
     if event.rule is Rule.TAKEOVER:
         return f"{event.datacenter} has a new leader, token {event.token}"
-    return f"{event.datacenter} said: running, token {event.token}" + ("; it advances" if event.progressed else "")
+    text = f"{event.datacenter} said: running, token {event.token}" + ("; it advances" if event.progressed else "")
+    return text + (f"; {seconds(event.extensions)} are granted there so far" if event.extensions else "")
 
 
 def _asked(event: Any, did: str) -> str:

@@ -81,7 +81,7 @@ def whose(info: JobInfo) -> str:
     by: dict[str, list[str]] = {}
     for setting, author in info.origins.items():
         by.setdefault(author, []).append(setting)
-    return "".join(f"; {', '.join(settings)} as {author} sets it" for author, settings in by.items())
+    return "".join(f"; set by {author}: {', '.join(settings)}" for author, settings in by.items())
 
 
 def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
@@ -95,8 +95,8 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
         what=f"submitted with {allowed(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
         rule=Rule.ASKED,
     )
-    cancelled = next((one for one in tracker.history(job_id) if isinstance(one, GlobalDecisionMade)), None)
-    said = gate_answer(info, cancelled.by if cancelled is not None else "")
+    decision = next((one for one in tracker.history(job_id) if isinstance(one, GlobalDecisionMade)), None)
+    said = gate_answer(info, decision)
     told = [link(event, info.submitted_at) for event in tracker.history(job_id)]
     if info.resumed_at > info.submitted_at:
         told.append(taken_over(info))

@@ -70,7 +70,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[AttemptEvidence, ...] = ()
     """The evidence of the attempts that failed last. The shell reads it from the store."""
     runs: tuple[AttemptRun, ...] = ()
-    """Which worker ran which attempt, from when to when. A gate has none: its datacenters have them."""
+    """Which worker ran which attempt, from when to when. A gate has those of its datacenters that answer, `datacenter/worker`."""
 
     def __str__(self) -> str:
         # The question comes first: who ended it, and what to do. A record of an earlier release has no answer.

@@ -305,6 +305,7 @@ class JobHandlers(ABC):
             labels={**submission.labels, RETRY_OF: request.job_id},
             retry_of=request.job_id if request.from_step or not request.whole else "",
             retry_from=request.from_step,
+            timeout_seconds=submission.timeout_seconds if request.timeout_seconds is None else request.timeout_seconds,
             target_datacenters=(request.from_step and found.ran_in) or submission.target_datacenters,
             submitted_by=request.by or submission.submitted_by,
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tenure.beat.proof import UNPROVEN
-from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WorkflowView
+from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WhyReply, WorkflowView
 from tenure.control.messages.wire import Grant, shifted
 from tenure.control.messages.workers import AttemptReport
 from tenure.jobs.deadlines import NEVER, deadline
@@ -21,6 +21,7 @@ from tenure.jobs.endings import results_expire_at
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, WorkflowRecord
 from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.why_answer import AttemptRun
 from tenure.nodes.grant_views import Granted, gate_grants, job_grants, soonest_grants, workflow_grants
 from tenure.suspension import exposed_values
 
@@ -260,7 +261,7 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
     """Returns the row of a job by the newest reports of its datacenters, which `counts` sums up. No datacenter is asked for a list."""
     submission, targets = _submission(info), len(info.target_datacenters)
     total = max(counts.total, targets * len(submission.workflows))
-    ended = sum(status.terminal for status in info.dc_status.values())
+    done = sum(status is JobState.COMPLETED for status in info.dc_status.values())
     return JobRow(
         job_id=info.job_id,
         name=submission.name or f"in {', '.join(info.target_datacenters[:3])}",
@@ -272,7 +273,7 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
         failed=counts.failed,
         running=counts.running,
         attempts=counts.attempts,
-        progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
+        progress=max(counts.completed / total if total else 0.0, done / targets if targets else 0.0),
         reason=gate_reason(info),
         queue=submission.queue or DEFAULT_QUEUE,
         labels=submission.labels,
@@ -307,6 +308,23 @@ def in_our_time(view: JobView, now: float) -> JobView:
         grants=shifted(view.grants, -ahead),
         pause=msgspec.structs.replace(view.pause, at=ours(view.pause.at)) if view.pause is not None else None,
     )
+
+
+def runs_in_our_time(there: WhyReply, now: float, prefix: str) -> list[AttemptRun]:
+    """Returns the runs of a datacenter's answer in the gate's clock, each named as the gate names its workflow and its worker."""
+    ahead = there.now - now if there.now else 0.0
+    if abs(ahead) < SAME_TIME_S:
+        ahead = 0.0
+    return [
+        msgspec.structs.replace(
+            one,
+            workflow=f"{prefix}{one.workflow}",
+            worker=f"{prefix}{one.worker}",
+            started_at=one.started_at - ahead,
+            ended_at=None if one.ended_at is None else one.ended_at - ahead,
+        )
+        for one in there.why.runs
+    ]
 
 
 def _shown(until: float) -> float | None:

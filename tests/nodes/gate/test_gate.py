@@ -13,6 +13,7 @@ from tests.worlds.gates.cast import Pace, Plan
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.control.messages.jobs import (
     AskLeader,
+    AskWhy,
     Cancel,
     Done,
     GetJob,
@@ -28,6 +29,7 @@ from tenure.control.messages.jobs import (
     RetryJob,
     Submit,
     SubmitMany,
+    WhyReply,
 )
 from tenure.control.messages.logs import GetLogs, LogPage
 from tenure.control.messages.outputs import GetOutput, OutputPage
@@ -68,7 +70,11 @@ def test_a_job_runs_where_it_says_and_its_results_come_from_everywhere(nodes: Ga
         ("a", "a/w", "completed"),
         ("b", "b/w", "completed"),
     ]
-    told = nodes.why("j")
+    reply = nodes.ask(AskWhy(job_id="j"))
+    assert isinstance(reply, WhyReply)
+    runs = [(one.workflow, one.worker.partition("/")[0], one.outcome) for one in reply.why.runs]
+    assert sorted(runs) == [("a/w", "a", "completed"), ("b/w", "b", "completed")]
+    told = reply.text
     assert "submitted with 60 s to a, b" in told
     assert "In a: Nothing ended it early: it completed" in told
     assert "In b: Nothing ended it early: it completed" in told
@@ -244,6 +250,8 @@ def test_when_the_leading_gate_dies_the_other_goes_on_from_the_same_deadline(nod
     nodes.until(lambda: nodes.job("j").ended, 20)
     assert nodes.job("j").state is JobState.TIMED_OUT
     told = nodes.why("j").partition("In a:")[0]
+    assert told.startswith("Its deadline passed, so the gate ended it everywhere: 12.0 s of 12 s, nothing granted")
+    assert "tenure retry j --timeout 24" in told
     assert told.count("the gate decided for every datacenter") == 1
     before, _, after = told.partition("another gate took over, from the same start")
     assert "it advances" in before

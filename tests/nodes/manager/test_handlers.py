@@ -191,6 +191,21 @@ def test_a_retry_keeps_a_stuck_threshold_that_was_asked_for_and_derives_any_othe
     run(story)
 
 
+def test_a_retry_may_have_another_deadline() -> None:
+    """A job that missed its deadline would miss it again."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        await ask(manager, Submit(submission=submission("j", timeout_seconds=60.0)))
+        await ask(manager, Cancel(job_id="j"))
+        for name, asked in (("as-before", None), ("longer", 600.0)):
+            await ask(manager, RetryJob(job_id="j", new_job_id=name, timeout_seconds=asked))
+            view = await ask(manager, GetJob(job_id=name))
+            assert round(view.deadline - view.submitted_at) == (asked or 60.0)
+
+    run(story)
+
+
 def test_a_job_whose_deadline_is_below_the_derived_stuck_threshold_can_be_retried() -> None:
     """Its threshold was taken for one that somebody had asked for, and the ladder refused the retry."""
 

@@ -67,7 +67,7 @@ def once_is_once_however_it_is_submitted(datacenter: Datacenter, client: Client,
         assert effect.read_text() == "x", f"{way}: tried again"
         assert view.queue == "fair", way
         story = client.why(view.job_id).text
-        assert "retry, stall, queue as once 1 sets it" in story, f"{way}: {story}"
+        assert "set by once 1: retry, stall, queue" in story, f"{way}: {story}"
     with pytest.raises(JobFailed, match="after its effect"):
         client.get("once-client").wait(180)
     client.drop_schedule("nightly")
@@ -106,7 +106,7 @@ def end_under_the_next(client: Client, begun: BegunSteps) -> None:
     for job_id, effect in (("once-later", begun.effect), ("once-scheduled", begun.scheduled)):
         view = client.wait(job_id, 180)
         assert (view.state, view.queue, effect.read_text()) == (JobState.FAILED, "fair", "x")
-        assert "retry, stall, queue as once 1 sets it" in client.why(job_id).text
+        assert "set by once 1: retry, stall, queue" in client.why(job_id).text
     client.drop_schedule("later")
 
 

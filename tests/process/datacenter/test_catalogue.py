@@ -96,7 +96,7 @@ def test_work_declared_once_is_tried_once_also_when_it_is_submitted_by_name(
     with pytest.raises(JobFailed, match="after its effect"):
         job.wait(180)
     assert (tmp_path / "effects").read_text() == "x"
-    assert "retry as once 1 sets it" in datacenter.client.why(job.id).text
+    assert "set by once 1: retry" in datacenter.client.why(job.id).text
 
 
 def test_workers_with_different_modules_on_one_queue_get_only_what_they_serve(

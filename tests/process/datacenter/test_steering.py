@@ -88,3 +88,29 @@ def test_a_running_job_is_moved_paused_resumed_and_given_time_and_goes_on_from_i
     assert (refused.returncode, "it has ended: completed" in refused.stderr) == (1, True)
     audit = datacenter.managers["m-1"].said()
     assert all(name in audit for name in ("pause_job", "resume_job", "retime_job", "move_job")), audit
+
+
+@pytest.mark.slow
+def test_urgent_work_gets_the_only_slot_and_what_ran_there_goes_on_from_what_it_saved(
+    datacenter: Datacenter, tmp_path: Path
+) -> None:
+    datacenter.manager("m-1")
+    datacenter.until_led()
+    client = datacenter.client
+    log, told = tmp_path / "log", tmp_path / "told"
+    client.set_queue("default", preempt_after=0.2)
+    datacenter.worker("--slots", "1", "--priority", "0", "--priority", "9")
+    wait_until(lambda: len(client.nodes().workers) == 1, why=datacenter.said)
+    client.submit("count_until", {"told": str(told), "log": str(log)}, job_id="count")
+    wait_until(lambda: attempts_that_saved(log) == 1, why=datacenter.said)
+    client.submit("step", {"n": 1, "log": str(tmp_path / "urgent")}, job_id="now", priority=9)
+    assert client.wait("now", 180).state is JobState.COMPLETED, client.why("now").text
+    assert not client.job("count").ended
+
+    wait_until(lambda: len(begun(log)) == 2, why=datacenter.said)
+    told.touch()
+    view, text, starts = client.wait("count", 180), client.why("count").text, begun(log)
+    assert view.state is JobState.COMPLETED, text  # it has one attempt: had the first been charged, it would have failed
+    assert 0 == starts[0] < starts[1] <= view.workflows[0].result
+    assert "leader preempts 'count_until', attempt 1" in text
+    assert "urgent work got its slot" in text

@@ -84,6 +84,9 @@ def test_a_crash_in_native_code_leaves_the_python_stack_and_the_line(desk: Desk)
     assert failure.evidence["place"].endswith(", in crash_in_c")
     assert "in string_at" in failure.evidence["stacks"].split("\n\n")[0]
     assert "frames of Tenure are not shown" in failure.evidence["stacks"]
+    # It died at once, before anybody looked at it; what it had written into its record is told.
+    assert failure.evidence["note"] == "about to read address 0"
+    assert failure.evidence["beats"].startswith("[[")
 
 
 def test_an_exit_code_is_told(desk: Desk) -> None:

@@ -213,6 +213,8 @@ class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
 class WhyReply(Reply, frozen=True, kw_only=True, tag="why_reply"):
     why: Why
     text: str
+    now: float = 0.0
+    """The time of the node whose times these are: clocks of nodes differ. 0.0 from nodes of earlier releases."""
 
 
 class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
@@ -362,3 +364,5 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     """True to run all its workflows again, also those that completed in a job that did not."""
     from_step: b.AnyNameOrNone = ""
     """A recorded step of the job, to begin again from: the steps before it keep their results."""
+    timeout_seconds: b.PositiveSeconds | None = None
+    """The time that the new job may take. Left out: as much as the old one."""

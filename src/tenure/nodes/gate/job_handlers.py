@@ -59,7 +59,7 @@ from tenure.nodes.gate.fitness import Forwarding
 from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
 from tenure.nodes.job_listing import gate_list
-from tenure.nodes.job_views import gate_view, in_our_time
+from tenure.nodes.job_views import gate_view, in_our_time, runs_in_our_time
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 
@@ -239,16 +239,19 @@ class GateJobHandlers(JobHandlers):
         info = tracker.state.jobs[job_id] = await self._known(job_id)
         told, names = why_everywhere(tracker, job_id), list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask_datacenter(name, AskWhy(job_id=job_id)) for name in names))
-        parts, found = [], list(told.found)
+        parts, found, runs, now = [], list(told.found), list(told.runs), self._gate.leadership.time.now()
         for name, answer in zip(names, answers, strict=True):
             prefix = f"{name}/" if len(names) > 1 else ""
             if isinstance(answer, WhyReply):
                 told = answered_there(told, info, name, answer.why)
                 found += [msgspec.structs.replace(one, workflow=prefix + one.workflow) for one in answer.why.found]
+                runs += runs_in_our_time(answer, now, prefix)
             silent = f"it does not answer; {info.dc_status[name]} by its last word\n"
             parts.append(f"In {name}: {answer.text if isinstance(answer, WhyReply) else silent}")
         text = "\n".join([str(told), *parts])  # each datacenter's part has its own evidence
-        return WhyReply(why=msgspec.structs.replace(told, found=tuple(found[:MOST_ATTEMPTS_SHOWN])), text=text)
+        runs.sort(key=lambda one: one.started_at)
+        told = msgspec.structs.replace(told, found=tuple(found[:MOST_ATTEMPTS_SHOWN]), runs=tuple(runs))
+        return WhyReply(why=told, text=text, now=now)
 
     async def _ask_datacenter(self, datacenter: str, request: Request) -> Reply | None:
         """Returns a datacenter's reply, or None. It does not ask a silent datacenter, so that the caller need not wait for the timeout."""

@@ -243,7 +243,7 @@ class ManagerJobHandlers(JobHandlers):
         told, attempts = found
         evidence = [await self._found(job_id, *one) for one in attempts]
         told = msgspec.structs.replace(told, found=tuple(one for one in evidence if one is not None))
-        return WhyReply(why=told, text=str(told) + self._unproven(job_id))
+        return WhyReply(why=told, text=str(told) + self._unproven(job_id), now=self._manager.now())
 
     async def _found(self, job_id: str, workflow: str, attempt: int, worker: str = "") -> AttemptEvidence | None:
         """Returns what the store has of an attempt: its evidence, and the end of its log. None where it has neither."""

@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from tenure.beat.board import BeatBoard
+from tenure.beat.history import BeatHistory
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.metrics import LeaseMetrics
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
@@ -315,8 +316,11 @@ class AttemptSupervision:
             self._submit(f"giving {held.occupant.workflow} back", lambda: self._deliveries.give_back(held))
         else:
             failure, measured = failure_of(watched, exit_failure, slot.last_trouble), held
+            if reading is not None:
+                # Who died before the first look has no points, but what it wrote last is in its record.
+                history = watched.watch.history if watched is not None else BeatHistory()
+                failure = failure.after_beats(history, held.occupant, reading, self._clock)
             if watched is not None and reading is not None:
-                failure = failure.after_beats(watched.watch.history, held.occupant, reading, self._clock)
                 measured = held.after_silence(record, reading, self._clock)
             measured = self._deliveries.with_claim(measured)  # now: the desk forgets the claim before the call is made
             self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(measured, failure))

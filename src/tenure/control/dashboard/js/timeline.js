@@ -1,3 +1,4 @@
+// A gate names each worker with its datacenter before it.
 // Draws which worker ran which attempt, from when to when: one row for each worker, one bar for each run, on one scale of time.
 import { now } from "./clock.js";
 import { to } from "./route.js";
@@ -25,7 +26,7 @@ export function Timeline({ runs, ended }) {
   return html`<div class="timeline">
     <h3>Attempts over workers</h3>
     <ul>${workers.slice(0, MOST_WORKERS).map((worker) => html`<li key=${worker}>
-      <a href=${to("workers", [worker])}>${worker}</a>
+      <a href=${to("workers", [worker.split("/").pop()])}>${worker}</a>
       <ol class="lane">${runs.filter((one) => one.worker === worker).map((run, index) => html`<li key=${index} class=${tone(run)} title=${words(run, end)} style=${{ left: share(run.started_at), width: `calc(${share((run.ended_at ?? end) - run.started_at + begin)} + 2px)` }}><span class="sr">${words(run, end)}</span><span aria-hidden="true">${run.attempt}</span></li>`)}</ol>
     </li>`)}</ul>
     <p class="quiet scale"><span>${moment(begin)}</span><span>${span(end - begin)}</span></p>

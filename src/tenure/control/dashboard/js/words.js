@@ -14,6 +14,9 @@ export function span(seconds) {
   return `${count(Math.floor(whole / 86400))} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+// As `span`, with tenths where they matter: "0.5 s".
+export const exact = (seconds) => (seconds < 10 ? `${Math.round(seconds * 10) / 10} s` : span(seconds));
+
 // One unit, for narrow columns.
 export function brief(seconds) {
   const whole = Math.max(0, Math.floor(seconds + 0.001));

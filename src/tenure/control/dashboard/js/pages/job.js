@@ -10,7 +10,7 @@ import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
 import { Timeline } from "../timeline.js";
 import { Component, html, live } from "../view.js";
-import { count, moment, pretty, span, time } from "../words.js";
+import { count, exact, moment, pretty, span, time } from "../words.js";
 
 const id = () => (route.value.page === "job" ? route.value.parts[0] || "" : "");
 const mine = (name, event) => event.job_id === id() || (event.jobs || []).includes(id());
@@ -85,17 +85,35 @@ function split(step) {
   return at < 0 ? [`${step}.`, ""] : [`${step.slice(0, at)}:`, step.slice(at + 2)];
 }
 
+const SHOWN_LINES = 14;
+
+// What is read first of a long stack: a traceback ends with the error, and a dump of stacks begins with the innermost call.
+function folded(text, endsWithError) {
+  const lines = text.trimEnd().split("\n");
+  const over = lines.length - SHOWN_LINES;
+  if (over <= 0) return "";
+  const keep = endsWithError ? 3 : SHOWN_LINES - 1;
+  return [...lines.slice(0, keep), `  ... ${over + 1} lines ...`, ...lines.slice(keep + over + 1)].join("\n");
+}
+
+function Stack({ text, endsWithError }) {
+  if (!text) return null;
+  const short = folded(text, endsWithError);
+  return html`<pre class="stack-text" tabindex="0" aria-label="Where it was">${short || text}</pre>
+    ${short && html`<details><summary>All of its ${count(text.trimEnd().split("\n").length)} lines</summary><pre class="stack-text" tabindex="0" aria-label="All of it">${text}</pre></details>`}`;
+}
+
 function Found({ one }) {
   const stack = one.traceback || one.stacks.split("\n\n")[0];
   const [took, beats] = one.beats[one.beats.length - 1] || [];
   const words = [
-    one.beats.length ? `${count(beats)} beats in ${span(took)}${one.silent_s === null ? "" : `, the last ${span(one.silent_s)} before its end`}` : "",
+    one.beats.length ? `${count(beats)} beats in ${exact(took)}${one.silent_s === null ? "" : `, the last ${exact(one.silent_s)} before its end`}` : "",
     one.note ? `last note: ${one.note}` : "",
     ...Object.entries(one.facts).filter(([, value]) => !value.includes("\n")).map(([key, value]) => `${key.replaceAll("_", " ")}: ${value}`),
   ].filter(Boolean);
   return html`<div class="found">
     <p class="quiet">${one.workflow}, attempt ${one.attempt}${one.worker ? `, on ${one.worker}` : ""}${words.length ? `: ${words.join("; ")}` : ""}</p>
-    ${stack && html`<pre class="stack-text" tabindex="0" aria-label="Where it was">${stack}</pre>`}
+    <${Stack} text=${stack} endsWithError=${Boolean(one.traceback)} />
     ${one.log.length ? html`<pre class="log" tabindex="0" aria-label="The end of its log">${one.log.slice(-8).join("\n")}</pre>` : null}
   </div>`;
 }
