@@ -178,7 +178,8 @@ def test_all_that_a_filter_shows_is_cancelled_and_retried_at_once_after_a_questi
 
 def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> None:
     client = place.client
-    client.submit("echo", text=NASTY, job_id="nasty", name=NASTY, labels={"note": NASTY})
+    unseen = f"{NASTY}\u202egnp.exe\x1b[2J"  # reads as exe.png where the marks are obeyed
+    client.submit("echo", text=unseen, job_id="nasty", name=NASTY, labels={"note": NASTY})
     client.submit("echo", text=NASTY, fails=True, job_id="nasty-fails", name="fails", max_attempts=1)
     odd = f"odd{NASTY}"
     client.submit("echo", text="x", job_id=odd, queue="default")
@@ -201,6 +202,8 @@ def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> No
                 "document.querySelector('.result').textContent.includes('<script>')", "the result, as text"
             )
             await page.until("document.querySelector('.log')?.textContent.includes('<script>')", "the log, as text")
+            assert "\\u202egnp.exe" in await page.run("document.querySelector('.result').textContent")
+            assert not await page.run(r"/[\u202e\u001b]/.test(document.body.textContent)")
             await page.go(place.page("m-1", "#/workers"))
             await page.sees("nasty-note")
             await page.until("document.querySelector('main').textContent.includes('onerror')", "the note, as text")

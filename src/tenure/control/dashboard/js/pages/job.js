@@ -85,7 +85,7 @@ function split(step) {
   return at < 0 ? [`${step}.`, ""] : [`${step.slice(0, at)}:`, step.slice(at + 2)];
 }
 
-const SHOWN_LINES = 14;
+const SHOWN_LINES = 12;
 
 // What is read first of a long stack: a traceback ends with the error, and a dump of stacks begins with the innermost call.
 function folded(text, endsWithError) {

@@ -7,7 +7,7 @@ import { Command, Empty, Freshness, JobLink, Missing, Section, Waiting } from ".
 import { to } from "../route.js";
 import { may } from "../session.js";
 import { html, live, signal } from "../view.js";
-import { brief, count, moment, pretty } from "../words.js";
+import { brief, count, moment, pretty, some } from "../words.js";
 
 const opened = signal({}); // letters that are looked at, by id
 
@@ -64,7 +64,7 @@ const Letters = live(({ letters }) => {
     ${found.count > found.letters.length ? html`<p class="quiet">The oldest ${count(found.letters.length)} of ${count(found.count)}.</p>` : null}
     ${found.letters.map((one) => html`<div class="workflow letter" key=${one.mailbox + one.id}>
       <div class="line"><strong>${one.cause}</strong> ${one.key ? html`<${JobLink} id=${one.key.split("/").slice(0, -1).join("/")} name=${one.key} />` : html`<code>${one.id}</code>`}
-        <span class="quiet">${one.datacenter ? `${one.datacenter}, ` : ""}${one.mailbox}, died ${moment(one.died_at)}, ${count(one.deliveries)} deliveries</span>
+        <span class="quiet">${one.datacenter ? `${one.datacenter}, ` : ""}${one.mailbox}, died ${moment(one.died_at)}, ${some(one.deliveries, "delivery", "deliveries")}</span>
         <span class="actions"><button type="button" aria-expanded=${String(one.id in opened.value)} onClick=${() => look(one)}>Look</button> ${replay(one, again)} ${discard(one, again)}</span></div>
       <div>${one.reason}</div>
       ${one.id in opened.value && html`<pre tabindex="0">${opened.value[one.id]}</pre>`}
