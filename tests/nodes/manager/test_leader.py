@@ -16,8 +16,10 @@ from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import SubmitJob
+from tenure.jobs.waits import RecordSuspended
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes.manager.ledger import RESULTS
+from tenure.suspension import WaitsFor
 
 
 class _SlowJournal:
@@ -131,6 +133,39 @@ def test_many_commands_are_one_append_and_one_that_is_wrong_spoils_no_other() ->
         assert len([entry for entry in entries if b"JobSubmitted" in entry.events[0]]) == 1
         assert {"good", "other"} <= set(node.ledger.book.jobs)
         await group.until(lambda: group.work.depth().ready == 2)
+
+    run(story)
+
+
+def test_a_sleeper_whose_time_has_come_does_not_wait_until_a_crowd_of_ended_jobs_is_cleaned() -> None:
+    crowd = 60
+
+    async def story(group: ManagerGroup) -> None:
+        node = group.manager("m-1")
+        await group.until(lambda: node.leader)
+        await node.commit(SubmitJob(submission=submission("sleeper")))
+        await group.until(lambda: group.claim())
+        await node.commit(RecordStarted(job_id="sleeper", workflow="encode", attempt=1, worker="w", delivery=1))
+        waits = WaitsFor(step="sleep sleep #1", after_s=30.0)
+        slept = RecordSuspended(job_id="sleeper", workflow="encode", attempt=1, worker="w", delivery=1, waits=waits)
+        assert (await node.commit(slept)).events
+        await node.commit_all([SubmitJob(submission=submission(f"j-{number}")) for number in range(crowd)])
+        leader = node.leader
+        assert leader is not None
+        withdraw = leader._revoke_job
+
+        async def slowly(job_id: str) -> None:
+            group.clock.advance(1.0)
+            await withdraw(job_id)
+
+        leader._revoke_job = slowly  # type: ignore[method-assign]
+        before = node.ledger.seq
+        await node.commit_all([CancelJob(job_id=f"j-{number}") for number in range(crowd)])
+        await group.until(lambda: not (node.ledger.book.uncleaned or node.ledger.writing))
+        kinds = [msgspec.json.decode(one)["type"] for entry in node.ledger.journal.read(before) for one in entry.events]
+        cleaned_before = kinds[: kinds.index("Woken")].count("JobCleaned")
+        assert cleaned_before < crowd, "it was due after 30 s, and each job takes one"
+        assert kinds.count("JobCleaned") == crowd
 
     run(story)
 
