@@ -69,6 +69,9 @@ class ServedWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Where its code is, as `app.py:12`."""
     compatible_with: CompatibleVersions = ()
     """Earlier versions whose work it goes on with."""
+    signals: dict[str, Any] | None = None
+    """A JSON Schema with a property for each signal whose type its author declared. In the journal, `signals_schema` stands for it."""
+    signals_schema: b.ShortWord = ""
 
     @property
     def takes_over(self) -> list[tuple[str, str]]:

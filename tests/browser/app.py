@@ -8,7 +8,7 @@ import os
 import re
 import time
 from os import _exit
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from tenure import Secret, workflow
 from tenure.errors import ProviderUnavailableError
@@ -96,3 +96,15 @@ def resize(
 ) -> str:
     """Resizes a picture."""
     return f"{path} {width} {format} {sharp} {tags or []} {card}"
+
+
+class Approval(TypedDict):
+    by: str
+    amount: NotRequired[int]
+
+
+@workflow(signals={"approved": Approval, "sure": bool})
+def asks_a_person(ctx: Any) -> str:
+    """Waits for two signals, one after the other."""
+    approval = ctx.wait_event("approved")
+    return f"{approval['by']} {approval['amount']} {ctx.wait_event('sure')} {ctx.wait_event('anything')}"

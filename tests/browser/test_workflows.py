@@ -12,6 +12,7 @@ from tests.browser.devtools import Browser, Page
 from tests.patience import wait_until
 from tests.process.datacenter.conftest import Node
 
+from tenure.client.client import Client
 from tenure.jobs.states import JobState
 
 pytestmark = pytest.mark.slow
@@ -124,7 +125,9 @@ def test_the_form_is_reached_and_sent_with_the_keyboard_alone(look: Look, place:
     assert view.workflows[0].result == "b.png 320 png None [] None"
 
 
-def test_at_a_gate_a_workflow_starts_in_the_datacenter_whose_row_was_taken(look: Look, place: Place) -> None:
+def test_at_a_gate_a_workflow_starts_where_its_row_was_taken_and_what_it_waits_for_is_sent_from_its_form(
+    look: Look, place: Place
+) -> None:
     arguments = ("--datacenter", f"local={place.addresses['m-1']}", "--engine", f"sqlite:///{place.folder}/gate.db")
     gate = Node(place.folder, "g-1", "gate", *arguments, "--name", "g-1", "--port", "0", "--term", "20")
     place.joined("g-1", gate)
@@ -142,7 +145,32 @@ def test_at_a_gate_a_workflow_starts_in_the_datacenter_whose_row_was_taken(look:
             await page.until("document.querySelector('.title .state.completed')", "it is done")
             return str(await page.run("decodeURIComponent(location.hash.split('/')[2])"))
 
+    async def signals(browser: Browser) -> None:
+        async with browser.page(place.page("g-1", f"#/job/{waiting}")) as page:
+            await page.sees("signal 'approved'")
+            await fill(page, "asks_a_person-by", "ada")
+            await fill(page, "asks_a_person-amount", "much")
+            await page.press("Enter")
+            refused = f"{beside('asks_a_person-amount')}.includes(\"field 'payload.amount' is 'much'\")"
+            await page.until(refused, "the refusal beside its field")
+            assert await page.run("document.activeElement.id") == "argument-asks_a_person-amount"
+            await fill(page, "asks_a_person-amount", "7")
+            await page.press("Enter")
+            await page.sees("signal 'sure'")
+            await choose(page, "asks_a_person-payload", "true")
+            await page.click("[data-signal=sure] [data-act=signal_job]")
+            await page.sees("signal 'anything'")
+            await fill(page, "asks_a_person-payload", '[1, "b"]')
+            await page.click("[data-signal=anything] [data-act=signal_job]")
+            await page.until("document.querySelector('.title .state.completed')", "it is done")
+            assert [one for one in page.complaints if "422" not in one] == []
+
     started = look(story)
     assert place.client.job(started).workflows[0].result == "c.png 64 png None [] None"
+    with Client([place.addresses["g-1"]]) as asks_the_gate:
+        waiting = asks_the_gate.submit("asks_a_person").id
+        look(signals)
+        said = asks_the_gate.job(waiting).workflows[0].result
+    assert said == "ada 7 True [1, 'b']"
     gate.kill()
     del place.managers["g-1"], place.addresses["g-1"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tenure import JobFailed, workflow
-from tenure.errors import NodeRefusedError, UnknownJobError
+from tenure.control.messages.steering import SignalJob
+from tenure.errors import ArgumentsError, NodeRefusedError, UnknownJobError
 from tenure.jobs.states import JobState
 from tenure.testing import TestDatacenter
 
@@ -277,5 +278,8 @@ def test_a_signal_to_nobody_and_signals_without_end_are_refused(tenure_dc: TestD
     job = tenure_dc.submit(asks_twice)
     with pytest.raises(NodeRefusedError, match="at most 1,000 signals of 262,144 bytes"):
         job.signal("n", "x" * 300_000)
+    with pytest.raises(ArgumentsError, match="does not fit into 64 bits"):
+        job.signal("n", {"deep": [2**64]})
     with pytest.raises(NodeRefusedError, match="an integer in the payload of signal 'n' is beyond 64 bits"):
-        job.signal("n", {"deep": [2**64]})  # JSON carries it, and a snapshot could not
+        # Another sender's JSON carries it, and a snapshot could not.
+        tenure_dc.ask(SignalJob(job_id=job.id, name="n", signal_id="1", payload={"deep": [2**64]}))

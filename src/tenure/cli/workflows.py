@@ -79,6 +79,7 @@ def _settings(served: ServedWorkflow) -> str:
         f"stall {served.stall:g} s" if served.stall else "stall learned" if served.learn else "",
         f"queue {served.queue}" if served.queue else "",
         f"priority {served.priority}" if served.priority is not None else "",
+        f"waits for {', '.join(served.signals.get('properties', {}))}" if served.signals else "",
     ]
     return ", ".join(word for word in words if word)
 

@@ -69,6 +69,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.randomness import IdSource, fresh_random, new_id
 from tenure.work.job_submission import Target, submit_span, traced, with_codec
+from tenure.work.plain_arguments import plain_arguments
 
 ReplyT = TypeVar("ReplyT")
 
@@ -141,7 +142,8 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
     async def signal(self, job_id: str, name: str, payload: Any = None, *, id: str = "", by: str = "") -> Done:
         """Sends a signal to a job; a workflow of it gets it from `ctx.wait_event(name)`, also if it waits later. Give an `id` to send it once."""
         signal_id = id or self._ids()
-        sealed = sealed_value(self._codec, payload, about_signal(job_id, name, signal_id))
+        plain = plain_arguments(f"signal {name}", {"payload": payload})["payload"]
+        sealed = sealed_value(self._codec, plain, about_signal(job_id, name, signal_id))
         request = SignalJob(job_id=job_id, name=name, signal_id=signal_id, payload=sealed, by=by)
         return await self._expect(Done, request)
 

@@ -142,9 +142,9 @@ def register_workflows(book: JobBook, command: RegisterWorkflows, now: float, ru
             remedy="Serve the modules with several workers",
         )
     budget.check_reserve(book, budget.SMALL_RECORD_BYTES + 3 * size)
-    for one in workflows:
-        if one.arguments is not None and (name := schema_hash(one.arguments)) not in state.schemas:
-            schemas[name] = one.arguments
+    for schema in (part for one in workflows for part in (one.arguments, one.signals) if part is not None):
+        if (name := schema_hash(schema)) not in state.schemas:
+            schemas[name] = schema
     event = WorkflowsRegistered(
         at=now,
         by=command.worker,
@@ -160,9 +160,18 @@ def register_workflows(book: JobBook, command: RegisterWorkflows, now: float, ru
 
 
 def _by_hash(one: ServedWorkflow) -> ServedWorkflow:
-    if one.arguments is None:
-        return one
-    return msgspec.structs.replace(one, arguments=None, schema=schema_hash(one.arguments))
+    changes: dict[str, Any] = {}
+    if one.arguments is not None:
+        changes |= {"arguments": None, "schema": schema_hash(one.arguments)}
+    if one.signals is not None:
+        changes |= {"signals": None, "signals_schema": schema_hash(one.signals)}
+    return msgspec.structs.replace(one, **changes)
+
+
+def with_schemas(book: JobBook, one: ServedWorkflow) -> ServedWorkflow:
+    """Returns an entry as its worker registered it, with its schemas."""
+    schemas = book.state.schemas
+    return msgspec.structs.replace(one, arguments=schemas.get(one.schema), signals=schemas.get(one.signals_schema))
 
 
 def forget_workflows(book: JobBook, command: ForgetWorkflows, now: float, rules: Rules) -> Decision:
@@ -250,7 +259,8 @@ def workflows_forgotten(book: JobBook, event: WorkflowsForgotten) -> None:
         versions.pop(version, None)
         if not versions:
             state.catalogue.pop(name, None)
-    used = {entry.served.schema for versions in state.catalogue.values() for entry in versions.values()}
+    served = [entry.served for versions in state.catalogue.values() for entry in versions.values()]
+    used = {name for one in served for name in (one.schema, one.signals_schema)}
     for name in [name for name in state.schemas if name not in used]:
         del state.schemas[name]
     book.sort_parked(event.at, lost=True)

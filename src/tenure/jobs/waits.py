@@ -19,6 +19,7 @@ from tenure.jobs.endings import JobEnded
 from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
+from tenure.jobs.signal_shapes import check_payload
 from tenure.jobs.states import Undoes, WorkflowState
 from tenure.silence import AttemptSilence
 from tenure.suspension import Signal, WaitsFor
@@ -180,6 +181,7 @@ def send_signal(book: JobBook, command: SendSignal, now: float, rules: Rules) ->
     if info.state.terminal:
         return Decision([], Outcome.REFUSED, Rule.JOB_ENDED, f"the job had ended: {info.state}", info.id)
     _check_room(info, command)
+    check_payload(book, info, command.name, command.payload, now)
     event = SignalReceived(
         at=now,
         by=command.by,

@@ -17,6 +17,7 @@ from tenure.control.messages.jobs import JobList, JobRow, ListJobs
 from tenure.control.messages.workflows import WorkflowEntry, WorkflowList
 from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
+from tenure.jobs.catalogue import with_schemas
 from tenure.jobs.door import versions_of
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.job_records import JobGroup
@@ -263,7 +264,7 @@ def workflow_list(book: JobBook, name: str, now: float) -> WorkflowList:
     parked = Counter({key: len(waiting) for key, waiting in book.parked.items()})
     found = [
         WorkflowEntry(
-            served=msgspec.structs.replace(one, arguments=book.state.schemas.get(one.schema)),
+            served=with_schemas(book, one),
             workers=tuple(sorted(serving.get((one.name, one.version), ()))),
             queues=tuple(book.services.queues(one.name, one.version)),
             gone_at=book.state.catalogue[one.name][one.version].gone_at,

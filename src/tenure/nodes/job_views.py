@@ -7,7 +7,7 @@ view of a datacenter and replaces what it knows better, so a new field comes thr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,14 @@ WaitsFor = Callable[[JobInfo, WorkflowRecord], str]
 """Returns what a parked workflow waits for; nothing for another (`JobBook.waits_for`)."""
 
 
+ShapeOf = Callable[[WorkflowRecord], dict[str, Any] | None]
+"""Returns the declared shape of the signal that a suspended workflow waits for."""
+
+
+def no_shape(workflow: WorkflowRecord) -> None:
+    return None
+
+
 def not_parked(info: JobInfo, workflow: WorkflowRecord) -> str:
     return ""
 
@@ -60,6 +68,7 @@ def manager_view(
     granted: Granted | None = None,
     waits_for: WaitsFor = not_parked,
     secrets: SecretsOf = no_secrets,
+    shape: ShapeOf = no_shape,
 ) -> JobView:
     """Returns the view of a job by its record. A leader gives `live` and `granted`, which know more than the journal."""
     submission, ended = info.job.submission, info.state.terminal
@@ -83,6 +92,7 @@ def manager_view(
                 waits_for(info, one),
                 granted,
                 secrets,
+                shape,
             )
             for name, one in info.workflows.items()
         ),
@@ -104,6 +114,7 @@ def workflow_view(
     waits_for: str = "",
     granted: Granted | None = None,
     secrets: SecretsOf = no_secrets,
+    shape: ShapeOf = no_shape,
 ) -> WorkflowView:
     newest = newest_report(job_id, name, workflow, live)
     fraction = newest.fraction if newest else workflow.fraction
@@ -131,6 +142,8 @@ def workflow_view(
         arguments=shown(workflow.spec, secrets(workflow.spec.called)),
         after=workflow.spec.after,
         taken_from=workflow.taken_from,
+        signal=workflow.waits.event if workflow.state is WorkflowState.SUSPENDED and workflow.waits is not None else "",
+        signal_shape=shape(workflow),
         version=workflow.version,
         exposed=(exposed_values(newest.exposed) if newest is not None else {}) or workflow.exposed,
     )

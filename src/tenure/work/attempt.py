@@ -92,7 +92,7 @@ class Attempt:
         except UnknownWorkflowError as error:
             return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
         self.workflow = found
-        self.handle.compensations.home = found.function
+        self.handle.compensations.home, self.handle.signal_types = found.function, found.signals
         now = self._clock.boottime()
         stall_s, learned = self.item.stall_under(found.stall or self.occupant.stall_s)
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout

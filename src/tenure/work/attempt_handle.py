@@ -19,6 +19,7 @@ from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationEr
 from tenure.work.compensations import Compensations
 from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
 from tenure.work.output_stream import OutputStream
+from tenure.work.schemas import SignalTypes
 from tenure.work.step_log import StepId, StepLog, StepRecord
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class AttemptHandle:
         self.mark = NoveltyMark()
         """The high-water mark of what this attempt has shown."""
         self.codec: Codec | None = None
+        self.signal_types: SignalTypes = {}
         self.log_place = f"{record.index}-{record.serial}"
         """Names the place of its log. Another attempt in the same record has another."""
         self.resumed_from: bytes | None = delivery.saved

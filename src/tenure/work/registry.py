@@ -29,6 +29,7 @@ from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
+from tenure.work.schemas import SignalTypes, checked_signals, schema_of, signals_schema
 from tenure.work.signatures import arguments_of, hints_of
 from tenure.work.submit_options import SubmitOptions, known_options, unique_of
 from tenure.work.workflow_settings import WorkflowSettings
@@ -39,8 +40,6 @@ R = TypeVar("R")
 MAX_RESULT_BYTES = MAX_MESSAGE_RESULT_BYTES
 """The most bytes of an encoded result where no leader counts: it travels in a message."""
 
-MAX_SCHEMA_BYTES = 16_384
-"""The most bytes of the schema of one workflow's arguments in the catalogue. The arguments of one with a longer schema are checked by its worker only."""
 MAX_OFFER_BYTES = 196_608
 """The most bytes of all that one worker registers. Schemas that do not fit into it are left out."""
 
@@ -64,6 +63,7 @@ class Workflow(Generic[P, R]):
     concurrency: KeyLimit | None = None
     unique: Unique | None = None
     compatible_with: tuple[str, ...] = ()  # earlier versions whose work it goes on with
+    signals: SignalTypes = field(default_factory=dict)
     preset: SubmitOptions = field(default_factory=SubmitOptions)
     """The options of its submissions, as `options` sets them."""
 
@@ -160,7 +160,7 @@ class Workflow(Generic[P, R]):
         return ServedWorkflow(
             name=self.name,
             version=self.version,
-            arguments=self._schema,
+            arguments=schema_of(self._arguments),
             result=_text_of(self._hints.get("return", "")),
             retry=None if self.retry == Retry() else self.retry,
             timeout=self.timeout,
@@ -172,18 +172,10 @@ class Workflow(Generic[P, R]):
             concurrency=self.concurrency,
             unique=self.unique,
             compatible_with=self.compatible_with,
+            signals=signals_schema(self.signals),
             description=as_text(about.partition("\n")[0]),
             source=as_text(f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"),
         )
-
-    @property
-    def _schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of its arguments; None for types that have none, or one that is too long to send around."""
-        try:
-            schema = msgspec.json.schema(self._arguments)
-        except (TypeError, ValueError, RecursionError):
-            return None
-        return schema if len(msgspec.json.encode(schema)) <= MAX_SCHEMA_BYTES else None
 
     def decode_result(self, value: Any) -> Any:
         """A result that came as plain JSON, as the annotated return type has it."""
@@ -282,6 +274,7 @@ def _marked(function: Callable[..., Any], given: dict[str, Any]) -> Workflow[...
         concurrency=limit,
         unique=unique,
         compatible_with=_versions(name, settings.pop("compatible_with", ())),
+        signals=checked_signals(name, settings.pop("signals", {})),
         **settings,
     )
 
@@ -375,7 +368,9 @@ class Registry:
         found, left = [], MAX_OFFER_BYTES
         for one in self:
             size = len(msgspec.json.encode(one.served))
-            found.append(one.served if size <= left else msgspec.structs.replace(one.served, arguments=None))
+            found.append(
+                one.served if size <= left else msgspec.structs.replace(one.served, arguments=None, signals=None)
+            )
             left -= size
         return tuple(found)
 

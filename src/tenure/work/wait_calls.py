@@ -15,6 +15,7 @@ import msgspec
 from tenure.codec import about_signal, opened_value
 from tenure.errors import JobFailed, LimitError, WaitTimeoutError, WorkError
 from tenure.suspension import MOST_JOBS, Signal, WaitsFor
+from tenure.work.schemas import as_declared
 from tenure.work.step_log import StepId, StepRecord
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Waits:
             self._record(step, outcome)
         if outcome.timed_out:
             raise WaitTimeoutError(step.name, timeout or 0.0)
-        return outcome.value
+        return as_declared(self._handle.signal_types, step.name, outcome.value)
 
     def jobs(self, children: Sequence[_Child[Any]]) -> list[Any]:
         """Returns the results of children, in their order; suspends until all have ended. Raises `JobFailed` for the first that failed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
 
 from tenure.backoff import Retry
 
@@ -38,3 +38,5 @@ class WorkflowSettings(TypedDict, total=False):
     """With it, all other errors that the code raises fail the work at once: `retry_on=[ConnectionError]`."""
     compatible_with: Iterable[str]
     """Earlier versions whose work this one goes on with: it takes what they began and what was suspended in them (docs/waiting.md)."""
+    signals: Mapping[str, Any]
+    """The types of the signals that it waits for, as `{"approved": Approval}`. Others are refused where they are sent, and the dashboard has a form for it."""

@@ -28,7 +28,7 @@ from tenure.control.messages.jobs import (
     Submit,
     WorkflowView,
 )
-from tenure.control.messages.steering import PauseRunningJob, ResumePausedJob
+from tenure.control.messages.steering import PauseRunningJob, ResumePausedJob, SignalJob
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
@@ -39,6 +39,7 @@ from tenure.jobs.states import JobState, OnFailure
 from tenure.served_workflow import KeyLimit, ServedWorkflow
 from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host
+from tenure.suspension import WaitsFor
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 MANAGER = "a-m1:1"
@@ -125,7 +126,8 @@ STATES = {JobState.PENDING: JobState.RUNNING}
 
 
 LANES = ("gpu.p3",)
-SERVED = (ServedWorkflow(name="fetch", version="1"), ServedWorkflow(name="media.encode", version="3"))
+GO = {"type": "object", "properties": {"go": {"type": "string"}}}
+SERVED = (ServedWorkflow(name="fetch", version="1", signals=GO), ServedWorkflow(name="media.encode", version="3"))
 
 
 class Worker:
@@ -134,7 +136,7 @@ class Worker:
     def __init__(self) -> None:
         self.runs = ""
         self.number = 0
-        self.outcome: WorkFailure | bytes | None = None
+        self.outcome: WorkFailure | WaitsFor | bytes | None = None
 
     async def run(self, host: Host) -> None:
         caller = SimCaller(host)
@@ -176,8 +178,11 @@ class Worker:
             failure=failure,
             result=msgspec.Raw(self.outcome if isinstance(self.outcome, bytes) else b"null"),
         )
-        await host.calls.run(message.settle, result)
+        waits = self.outcome if isinstance(self.outcome, WaitsFor) else None
+        await host.calls.run(message.settle, msgspec.structs.replace(result, suspended=waits))
         self.runs = ""
+        if waits is not None:
+            await self._work(host, caller, mailbox)
 
     def _report(self, **fields: Any) -> WorkerReport:
         return WorkerReport(worker="w-gpu", slots=1, lanes=LANES, **fields)
@@ -277,6 +282,15 @@ def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(nodes: GateWor
     nodes.until(lambda: worker.runs == "fetch")
     nodes.pass_time(2.0)  # for the next report to the gate
     walk.look()
+    worker.outcome = WaitsFor(step="event go #1", event="go")
+    nodes.until(lambda: nodes.job("whole").workflows[0].signal)
+    refused = nodes.ask(SignalJob(job_id="whole", name="go", signal_id="1", payload=7))
+    assert isinstance(refused, Problem)
+    assert "field 'payload' is 7, and should be a string" in refused.fact
+    nodes.pass_time(2.0)
+    walk.look()
+    nodes.ask(SignalJob(job_id="whole", name="go", signal_id="2", payload="on"))
+    nodes.until(lambda: worker.runs == "fetch")
     worker.outcome = b'{"frames": 7}'
     nodes.until(lambda: worker.runs == "encode")
     nodes.pass_time(2.0)

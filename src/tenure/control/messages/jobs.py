@@ -125,6 +125,10 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """The job whose attempt made the result, where this job repeats that one; else empty."""
     exposed: dict[str, Any] = {}
     """The values that its code shows (`ctx.expose`)."""
+    signal: str = ""
+    """The name of the signal that it waits for; empty where it waits for none."""
+    signal_shape: dict[str, Any] | None = None
+    """A JSON Schema of an object whose property `payload` is that of this signal, where the workflow's author declared its type."""
     version: str = ""
     """The version of the function that has to do it; empty: any. Suspended work goes on in the version that suspended it, or in a compatible one."""
 

@@ -54,6 +54,7 @@ from tenure.jobs.large_arguments import check_not_stored
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, answered_there, why_everywhere
+from tenure.nodes.gate.datacenter_answers import all_in_words, signal_decision
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.fitness import Forwarding
 from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
@@ -116,15 +117,11 @@ class GateJobHandlers(JobHandlers):
         return await self._gate.leadership.commit(gate_command_of(request))
 
     async def _signal(self, request: SignalJob) -> GateDecision:
-        """Passes a signal on to the datacenters in which the job runs. Each keeps it; its id makes a second try harmless."""
+        """Passes a signal on to the datacenters in which the job runs."""
         info = await self._known(request.job_id)
         names = list(info.running)
         answers = await asyncio.gather(*(self._ask_datacenter(name, request) for name in names))
-        said = {name: move_words(answer) for name, answer in zip(names, answers, strict=True)}
-        taken = any(isinstance(one, Done) and one.outcome is not Outcome.REFUSED for one in answers)
-        words = "; ".join(f"{name}: {one}" for name, one in said.items()) or f"it has ended: {info.state}"
-        outcome = Outcome.ACCEPTED if taken else Outcome.REFUSED
-        return GateDecision([], outcome, Rule.ASKED, words, info.job_id)
+        return signal_decision(dict(zip(names, answers, strict=True)), info)
 
     async def _move(self, request: MoveRunningJob) -> GateDecision:
         """Passes the move on to the datacenters in which it runs. A move changes nothing that the gate itself decides on."""
@@ -135,9 +132,8 @@ class GateJobHandlers(JobHandlers):
         else:
             asked = dict.fromkeys(info.running, request)
         answers = await asyncio.gather(*(self._ask_datacenter(name, one) for name, one in asked.items()))
-        said = {name: move_words(answer) for name, answer in zip(asked, answers, strict=True)}
         moved = any(isinstance(answer, Done) for answer in answers)
-        words = "; ".join(f"{name}: {one}" for name, one in said.items()) or f"it has ended: {info.state}"
+        words = all_in_words(dict(zip(asked, answers, strict=True)), info)
         outcome = Outcome.ACCEPTED if moved else Outcome.REFUSED
         return GateDecision([], outcome, Rule.ASKED, words, info.job_id)
 
@@ -276,13 +272,6 @@ class GateJobHandlers(JobHandlers):
         if link is None:
             raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
         return await link.ask(msgspec.structs.replace(request, workflow=workflow))
-
-
-def move_words(answer: Reply | None) -> str:
-    """Returns what a datacenter said to a move."""
-    if isinstance(answer, Done):
-        return answer.reason or str(answer.outcome)
-    return answer.fact if isinstance(answer, Problem) else "it does not answer"
 
 
 def gate_command_of(request: PauseRunningJob | ResumePausedJob | RetimeRunningJob) -> GateSteer:

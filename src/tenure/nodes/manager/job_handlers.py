@@ -39,6 +39,7 @@ from tenure.jobs.endings import CancelJob
 from tenure.jobs.large_arguments import check_not_stored, too_large
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import secret_names
+from tenure.jobs.signal_shapes import shape_of_wait
 from tenure.jobs.submission import FormerJob, SubmitJob
 from tenure.jobs.why import attempts_to_look_at, why
 from tenure.jobs.why_answer import Why, utc
@@ -208,9 +209,9 @@ class ManagerJobHandlers(JobHandlers):
             info = book.jobs.get(job_id)
             if info is None:
                 return None
-            return manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book)), large_results(
-                info
-            )
+            shape = partial(shape_of_wait, book, now=now)
+            view = manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book), shape)
+            return view, large_results(info)
 
         found = await self._manager.ledger.read(look)
         if found is None:

@@ -23,7 +23,8 @@ export function fieldsOf(schema) {
   return Object.entries(top.properties || {}).map(([name, one]) => ({ name, required: required.has(name), ...described(one, defs) }));
 }
 
-const idOf = (name) => `argument-${name}`;
+// A page may have several forms: `place` keeps their fields apart.
+const idOf = ({ name, place = "" }) => `argument-${place}${name}`;
 
 function hint({ kind, required, nullable, secret, own }) {
   const words = { string: "text", integer: "whole number", number: "number", boolean: "yes or no", enum: "one of these", json: "JSON" }[kind] || kind;
@@ -32,7 +33,7 @@ function hint({ kind, required, nullable, secret, own }) {
 }
 
 function control(field, wrong) {
-  const shared = { id: idOf(field.name), name: idOf(field.name), "aria-invalid": wrong ? "true" : undefined, "aria-required": field.required ? "true" : undefined, "aria-describedby": `${idOf(field.name)}-hint ${idOf(field.name)}-wrong` };
+  const shared = { id: idOf(field), name: idOf(field), "aria-invalid": wrong ? "true" : undefined, "aria-required": field.required ? "true" : undefined, "aria-describedby": `${idOf(field)}-hint ${idOf(field)}-wrong` };
   if (field.kind === "boolean" || field.kind === "enum") {
     const choices = field.kind === "boolean" ? [true, false] : field.choices;
     return html`<select ...${shared}><option value="">${field.required ? "choose …" : "its default"}</option>
@@ -46,10 +47,10 @@ function control(field, wrong) {
 // Marks and words beside the field that was refused: people who do not see the page are told the same.
 export function Field({ field, wrong }) {
   return html`<div class="field ${wrong ? "refused" : ""}" data-field=${field.name}>
-    <label for=${idOf(field.name)}>${field.name}</label>
+    <label for=${idOf(field)}>${field.name}</label>
     ${control(field, wrong)}
-    <span class="quiet" id=${`${idOf(field.name)}-hint`}>${hint(field)}</span>
-    <span class="wrong" id=${`${idOf(field.name)}-wrong`} role="alert">${wrong}</span>
+    <span class="quiet" id=${`${idOf(field)}-hint`}>${hint(field)}</span>
+    <span class="wrong" id=${`${idOf(field)}-wrong`} role="alert">${wrong}</span>
   </div>`;
 }
 
@@ -82,17 +83,18 @@ function valueOf({ name, kind, required }, text) {
 
 // What was written, as arguments. Empty fields are left out; an empty text counts where an argument must be given.
 export function argumentsOf(fields, form) {
-  const found = fields.map((field) => [field.name, valueOf(field, form.elements[idOf(field.name)].value)]);
+  const found = fields.map((field) => [field.name, valueOf(field, form.elements[idOf(field)].value)]);
   return Object.fromEntries(found.filter(([, value]) => value !== undefined));
 }
 
 // The field that a refusal is about, and what it says of it: "argument 'size.width' is 'x', and should be an integer" is about `size`.
-export function about(fact, fields) {
-  const [said, place] = /argument '([^']+)'.*/s.exec(fact) || ["", ""];
-  const field = place.split(/[.[]/)[0];
+// A signal's say "field 'payload.by' …": there `inside` is what stands before the name.
+export function about(fact, fields, inside = "") {
+  const [said, place] = /(?:argument|field) '([^']+)'.*/s.exec(fact) || ["", ""];
+  const field = (place.startsWith(inside) ? place.slice(inside.length) : place).split(/[.[]/)[0];
   return fields.some((one) => one.name === field) ? { field, text: said } : { field: "", text: "" };
 }
 
-export function focusField(name) {
-  document.getElementById(idOf(name))?.focus();
+export function focusField(name, place = "") {
+  document.getElementById(idOf({ name, place }))?.focus();
 }

@@ -5,6 +5,7 @@ import { Asking, page } from "../asking.js";
 import { Command, Freshness, Problem, Progress, Section, Since, State, TERMINAL, Waiting } from "../parts.js";
 import { Flow } from "../flow.js";
 import { route, to } from "../route.js";
+import { SignalForm } from "../signal.js";
 import { steer } from "../steering.js";
 import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
@@ -131,6 +132,7 @@ function Workflow({ one, job }) {
     </div>
     ${Object.keys(one.arguments).length ? html`<div class="quiet arguments" title="Its arguments; secrets are masked">${Object.entries(one.arguments).map(([key, value]) => `${key}=${JSON.stringify(value)}`).join(", ")}</div>` : null}
     ${one.waits_for && html`<div class="waits">${one.state === "suspended" ? "suspended" : "parked"}: it waits for ${one.waits_for}${one.version && one.state === "suspended" ? html`<span class="quiet">, in version ${one.version}</span>` : null}</div>`}
+    <${SignalForm} one=${one} job=${job} />
     ${Object.keys(one.exposed).length ? html`<dl class="exposed" title="What its code shows">${Object.entries(one.exposed).map(([key, value]) => html`<dt>${key}</dt><dd>${typeof value === "string" ? value : JSON.stringify(value)}</dd>`)}</dl>` : null}
     ${one.note && html`<div class="quiet">${one.note}</div>`}
     ${one.proof && html`<div class="quiet">${one.proof}</div>`}
