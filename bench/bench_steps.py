@@ -2,18 +2,24 @@
 
 Ours run in a slot of a managed worker, and each step goes through the supervisor. DBOS runs its workflow in one process with the database. Both are as
 people get them, on the same disk and the same server, in turn. The time is taken inside the workflow: how it was submitted is no part of it.
+The figures are written into docs/performance.md.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from bench.bench_datacenter import Processes, until
 from bench.harness import Report
+from bench.machine import load
 from bench.peers.environments import CannotInstall, python_of
+from bench.performance_page import table, write_section
 from tenure.client.client import Client
 from tools.servers import CannotStart, Postgres
 
@@ -35,6 +41,7 @@ def run(report: Report) -> None:
         on_database(report, "PostgreSQL", server.url, theirs)
     finally:
         server.stop()
+    write_section("steps", section(report))
 
 
 def on_database(report: Report, name: str, url: str, address: str) -> None:
@@ -60,6 +67,20 @@ def on_database(report: Report, name: str, url: str, address: str) -> None:
                 found[one].append(seconds * 1_000)
     report.beside(f"{name}: a step", found["steps"], found["dbos"], beside="a step of DBOS", unit="ms", at_most=1.0)
     report.beside(f"{name}: a step", found["steps"], found["checkpoints"], beside="a plain checkpoint", unit="ms")
+
+
+def section(report: Report) -> str:
+    cores, day = os.cpu_count() or 1, time.strftime("%Y-%m-%d")
+    return "\n".join(
+        [
+            "## What a durable step costs",
+            "",
+            f"`make bench ONLY=steps` wrote this on {day}: {platform.machine()}, {cores} cores, Python {platform.python_version()}; {load()} at its end. Each figure is the median "
+            f"of {ROUNDS} rounds of {COUNT} steps, the three in turn, and the time is taken inside the workflow.",
+            "",
+            table([line for line in report.lines if line.suite == report.suite]),
+        ]
+    )
 
 
 def timed(client: Client, workflow: str) -> float:

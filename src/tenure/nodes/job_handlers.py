@@ -64,6 +64,7 @@ from tenure.jobs.unique_jobs import RETRY_OF
 from tenure.nodes.ended_views import ended_views
 from tenure.nodes.held_requests import Held
 from tenure.nodes.subject_quotas import SubjectQuotas
+from tenure.suspension import Signal
 from tenure.values import is_elsewhere
 
 _RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
@@ -179,6 +180,10 @@ class JobHandlers(ABC):
     def has_ended(self, job_id: str) -> bool:
         """Returns True when this node's book shows that the job has ended."""
 
+    async def signals(self, job_id: str) -> tuple[Signal, ...]:
+        """Returns the signals that a job has got for certain. A gate keeps none."""
+        return ()
+
     @abstractmethod
     def submission_of(self, job_id: str) -> JobSubmission | None:
         """Returns the submission of a job in this node's book; None for one that is not there."""
@@ -203,7 +208,10 @@ class JobHandlers(ABC):
     async def _job(self, request: GetJob) -> Reply:
         if request.wait_s and not self._closed and not self.has_ended(request.job_id):
             await self._held.hold(request.job_id, request.wait_s)
-        return await self.view(request.job_id)
+        view = await self.view(request.job_id)
+        if request.signals_after is None or not isinstance(view, JobView):
+            return view
+        return msgspec.structs.replace(view, signals=(await self.signals(request.job_id))[request.signals_after :])
 
     async def _ended(self, request: AwaitJobs) -> Reply:
         """Answers with the jobs that have ended. It waits only while this node's book shows none of them as ended."""

@@ -11,7 +11,7 @@ Nothing waits: hours pass in milliseconds, and time stands still between two cal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
 from tenure.randomness import Random, seeded_ids
+from tenure.suspension import Signal
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.job_submission import ChildView, Target, submit_span, traced
 from tenure.work.registry import Registry, Workflow
@@ -288,6 +289,9 @@ class LoopCourier:
 
     def why(self, job_id: str) -> str:
         return self._ask(AskWhy(job_id=job_id), WhyReply).text
+
+    def signals(self, job_id: str, after: int) -> Sequence[Signal]:
+        return self._ask(GetJob(job_id=job_id, signals_after=after), JobView).signals
 
     def _ask(self, request: Request, wanted: type[ReplyT]) -> ReplyT:
         """From a workflow's thread: the loop answers while it waits."""

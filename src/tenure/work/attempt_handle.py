@@ -18,6 +18,7 @@ from tenure.codec import Codec, opened_bytes, sealed_bytes
 from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationError
 from tenure.work.compensations import Compensations
 from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
+from tenure.work.job_events import JobEvents
 from tenure.work.output_stream import OutputStream
 from tenure.work.schemas import SignalTypes
 from tenure.work.step_log import StepId, StepLog, StepRecord
@@ -57,6 +58,7 @@ class AttemptHandle:
         self.saved: bytes | None = delivery.saved
         record.set_saved(mark_of(delivery.saved))
         self._step_log: StepLog | None = None
+        self.events = JobEvents(self)
         self.output = OutputStream(self)
         self.compensations = Compensations(self)
         self._reading_steps = threading.Lock()

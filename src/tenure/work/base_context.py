@@ -216,8 +216,8 @@ class BaseContext:
 
     @property
     def events(self) -> tuple[Signal, ...]:
-        """The signals that the job had when this attempt was dispatched, oldest first."""
-        return tuple(self._waits.opened(one) for one in self._handle.delivery.item.signals)
+        """The signals that the job had when this attempt was dispatched, or when `poll_events` asked last, oldest first."""
+        return tuple(self._waits.opened(one) for one in self._handle.events.known)
 
     @property
     def resume(self) -> Any:

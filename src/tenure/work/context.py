@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tenure.backoff import Retry
+from tenure.suspension import Signal
 from tenure.work.async_child_submissions import AsyncChildSubmissions
 from tenure.work.base_context import (
     LOOK_EVERY_S,
@@ -111,6 +112,11 @@ class Context(ChildSubmissions):
         self.beat()
         return payload
 
+    def poll_events(self) -> tuple[Signal, ...]:
+        """Ask for the signals that came since, at most once a second, and return all that the job has got, oldest first. It waits for none."""
+        self._handle.events.ask()
+        return self.events
+
     def wait_job(self, child: ChildJob[T]) -> T:
         """Return a child's result, and give the slot back until it has ended. Raises `JobFailed`."""
         return cast("T", self.gather([child])[0])
@@ -209,6 +215,11 @@ class AsyncContext(AsyncChildSubmissions):
         payload = await awaited(self, partial(self._waits.event, self._waits.step_for("event", name, key), timeout))
         self.beat()
         return payload
+
+    async def poll_events(self) -> tuple[Signal, ...]:
+        """Ask for the signals that came since; see `Context.poll_events`."""
+        await self.in_thread(self._handle.events.ask)
+        return self.events
 
     async def wait_job(self, child: AsyncChildJob[T]) -> T:
         """Return a child's result; see `Context.wait_job`."""

@@ -25,6 +25,7 @@ from tenure.jobs.large_arguments import too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.served_workflow import KeyLimit, Unique
+from tenure.suspension import Signal
 from tenure.values import PARENT
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
@@ -250,6 +251,8 @@ class JobCourier(Protocol):
     def cancel(self, job_id: str, reason: str) -> None: ...
 
     def why(self, job_id: str) -> str: ...
+
+    def signals(self, job_id: str, after: int) -> Sequence[Signal]: ...
 
 
 class Connector(Protocol):

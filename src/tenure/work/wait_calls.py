@@ -96,7 +96,7 @@ class Waits:
             raise LimitError(f"timeout of {step}", timeout, f"0 to {MOST_WAIT_S:,.0f} s, or None")
         outcome = self._found(step)
         if outcome is None:
-            signals = [one for one in self._handle.delivery.item.signals if one.name == step.name]
+            signals = [one for one in self._handle.events.known if one.name == step.name]
             waited = self._handle.step_log.of("event", step.name)
             # A signal that another job took, from whose step this one began again, is none of this job's signals.
             taken = sum(not self._decode(one).timed_out for one in waited if not one.made_by)

@@ -105,6 +105,7 @@ MAY_DIFFER: dict[type[msgspec.Struct], dict[str, str]] = {
         "grants": "the gate keeps the global deadline; each datacenter keeps the others",
         "workflows": "compared one by one",
         "pause": "the gate decides on it before the datacenter hears of it",
+        "signals": "a gate keeps none, and the request says so",
     },
     WorkflowView: {
         "datacenter": "a manager has only its own",
@@ -311,6 +312,7 @@ def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(nodes: GateWor
     assert expired.results_expired
     assert expired.workflows[0].result is None
     walk.shown[JobRow].add("waits_for")
+    walk.shown[JobView].add("signals")
     for kind, shown in walk.shown.items():
         assert set(kind.__struct_fields__) - shown == set(), f"this walk shows nothing of {kind.__name__}"
 

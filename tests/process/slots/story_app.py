@@ -12,6 +12,7 @@ from tenure.backoff import Retry
 from tenure.engines import Engine
 from tenure.errors import Cancelled
 from tenure.jobs.model import JobSubmission
+from tenure.suspension import Signal
 from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 
@@ -121,6 +122,9 @@ class MailCourier:
 
     def why(self, job_id: str) -> str:
         return ""
+
+    def signals(self, job_id: str, after: int) -> list[Signal]:
+        return []
 
 
 def connect(engine_url: str, token: str) -> MailCourier:

@@ -19,6 +19,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.stops import PauseRecord
 from tenure.jobs.why_answer import Why
+from tenure.suspension import Signal
 
 MAX_WAIT_S = 30.0
 """The longest that a request may ask a node to hold its answer back."""
@@ -44,6 +45,8 @@ class GetJob(Placed, frozen=True, kw_only=True, tag="job"):
 
     job_id: b.JobId
     wait_s: b.WaitSeconds = 0.0
+    signals_after: b.Count | None = None
+    """With it, the answer has the signals that the job has got, but for so many of the first. A gate leaves them out: ask with `datacenter`."""
 
 
 class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
@@ -171,6 +174,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     """Time left to the job as a whole; empty once it has ended."""
     pause: PauseRecord | None = None
     """Since when, by whom and why it is paused; null for a job that is not."""
+    signals: tuple[Signal, ...] = ()
+    """The signals that were asked for, oldest first."""
 
     @property
     def ended(self) -> bool:

@@ -55,6 +55,7 @@ from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
+from tenure.suspension import Signal
 from tenure.values import OUTPUT_STORE, HandedResult
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
@@ -183,6 +184,13 @@ class ManagerJobHandlers(JobHandlers):
         # This is asked for every job that somebody waits for, after each append: the indexes answer, and no packed record is unpacked.
         book = self._manager.ledger.book
         return job_id in book.ended or (job_id in book.state.archive and job_id not in book.jobs)
+
+    async def signals(self, job_id: str) -> tuple[Signal, ...]:
+        def look(book: JobBook) -> tuple[Signal, ...]:
+            info = book.jobs.look(job_id)
+            return tuple(info.signals) if info is not None else ()
+
+        return await self._manager.ledger.read(look)
 
     def submission_of(self, job_id: str) -> JobSubmission | None:
         info = self._manager.ledger.book.jobs.look(job_id)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tenure.client.client import Client
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import MANAGER_ELECTION, JobView, address_of
+from tenure.control.messages.jobs import MANAGER_ELECTION, GetJob, JobView, address_of
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission
+from tenure.suspension import Signal
 from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 
@@ -42,6 +43,16 @@ class LeaderCourier:
 
     def why(self, job_id: str) -> str:
         return self._ask(lambda client: client.why(job_id).text)
+
+    def signals(self, job_id: str, after: int) -> Sequence[Signal]:
+        """Asks once: whoever polls comes again, and shall not wait for a leader that is away."""
+        try:
+            reply = self._found().ask(GetJob(job_id=job_id, signals_after=after))
+        except NodeUnavailableError:
+            with self._lock:
+                self._client = None
+            raise
+        return reply.signals if isinstance(reply, JobView) else ()
 
     def _ask(self, call: Callable[[Client], T]) -> T:
         until = self._clock.monotonic() + PATIENCE_S

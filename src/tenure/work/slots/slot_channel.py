@@ -15,10 +15,13 @@ import msgspec
 
 import tenure.errors
 from tenure.errors import TenureError
+from tenure.suspension import Signal
 from tenure.work.delivery import WorkDelivery, WorkItem, WorkResult
 from tenure.work.slots.frames import FrameChannel, HandOver, SlotAnswer, SlotRequest, WorkDeclined, WorkFinished
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tenure.backoff import Retry
     from tenure.jobs.model import JobSubmission
     from tenure.work.job_submission import ChildView, JobCourier
@@ -160,6 +163,9 @@ class ChannelCourier:
     def why(self, job_id: str) -> str:
         return str(self._ask("why", job_id))
 
+    def signals(self, job_id: str, after: int) -> Sequence[Signal]:
+        return msgspec.convert(self._ask("signals", (job_id, after)), list[Signal])
+
     def _ask(self, kind: str, data: object) -> Any:
         return msgspec.msgpack.decode(self._channel.ask(self._number, kind, msgspec.msgpack.encode(data)))
 
@@ -176,6 +182,8 @@ def call_courier(courier: JobCourier, kind: str, data: bytes) -> bytes:
         answer = courier.look(job_id, wait_s)
     elif kind == "cancel":
         courier.cancel(*msgspec.msgpack.decode(data, type=tuple[str, str]))
+    elif kind == "signals":
+        answer = courier.signals(*msgspec.msgpack.decode(data, type=tuple[str, int]))
     else:
         answer = courier.why(msgspec.msgpack.decode(data, type=str))
     return msgspec.msgpack.encode(answer)
