@@ -283,3 +283,36 @@ def test_a_signal_to_nobody_and_signals_without_end_are_refused(tenure_dc: TestD
     with pytest.raises(NodeRefusedError, match="an integer in the payload of signal 'n' is beyond 64 bits"):
         # Another sender's JSON carries it, and a snapshot could not.
         tenure_dc.ask(SignalJob(job_id=job.id, name="n", signal_id="1", payload={"deep": [2**64]}))
+
+
+@workflow(max_attempts=1)
+def gives_much(ctx: Any) -> str:
+    return "x" * 600_000
+
+
+@workflow(max_attempts=1)
+def gathers_much(ctx: Any) -> list[int]:
+    found = ctx.gather([ctx.submit(gives_much, key=str(number)) for number in range(8)])
+    ctx.sleep(minutes=5)
+    return [len(one) for one in found]
+
+
+def test_a_childs_result_that_no_step_could_hold_is_read_from_the_child_again(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(gathers_much)
+    tenure_dc.serve(gives_much)
+    tenure_dc.advance(minutes=20)
+    assert job.wait() == [600_000] * 8
+
+
+@workflow(max_attempts=1)
+def sleeps_oddly(ctx: Any, seconds: float, minutes: float) -> None:
+    ctx.sleep(seconds * float("inf") if seconds == 7 else seconds, minutes=minutes)
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(-1, 0), (0, -1), (7, 0), (0, 6e7)])
+def test_a_sleep_of_no_possible_length_is_refused_by_its_name(
+    tenure_dc: TestDatacenter, seconds: float, minutes: float
+) -> None:
+    job = tenure_dc.submit(sleeps_oddly, seconds=seconds, minutes=minutes)
+    with pytest.raises(JobFailed, match=r"sleep is .* s, and must be 0 to 316,224,000 s"):
+        job.wait()

@@ -39,7 +39,7 @@ CAUSE_ANSWERS: Mapping[str, tuple[str, str]] = {
         "Its arguments do not fit the function: {error}",
         "No attempt can succeed with them. Submit it with others; what it takes: tenure workflows",
     ),
-    "bad_result": ("Its result could not be taken: {error}", "Return what the function declares, then: {retry}"),
+    "bad_result": ("It gave or asked for what cannot be taken: {error}", "Mend its code, then: {retry}"),
     "unknown_workflow": (
         "The worker that took it has no such workflow: {error}",
         "Start a worker with that name and version, then: {retry}",

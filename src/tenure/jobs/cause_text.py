@@ -20,7 +20,7 @@ CAUSES: Mapping[str, str] = {
     "exception": "it raised an error",
     "unknown_workflow": "its worker has no such workflow",
     "bad_arguments": "its arguments do not fit the function",
-    "bad_result": "its result could not be taken",
+    "bad_result": "it gave or asked for what cannot be taken",
     "bad_message": "no slot can take its message",
     "timeout": "it ran into its timeout for one attempt",
     "cancelled": "it cancelled itself",

@@ -21,7 +21,7 @@ from tenure.work.delivery import CancelCode, WorkDelivery, mark_of
 from tenure.work.job_events import JobEvents
 from tenure.work.output_stream import OutputStream
 from tenure.work.schemas import SignalTypes
-from tenure.work.step_log import StepId, StepLog, StepRecord
+from tenure.work.step_log import MOST_RESULT_BYTES, StepId, StepLog, StepRecord
 
 T = TypeVar("T")
 
@@ -167,7 +167,15 @@ class AttemptHandle:
 
     def record_step(self, step: StepId, result: bytes) -> None:
         """Records the result of a step. It is durable when this returns."""
-        self._append(step, sealed_bytes(self.codec, result, self.about_step(step)) or b"")
+        sealed = sealed_bytes(self.codec, result, self.about_step(step)) or b""
+        if len(sealed) > MOST_RESULT_BYTES:
+            raise LimitError(
+                f"the result of {step}",
+                f"{len(sealed):,} bytes",
+                f"at most {MOST_RESULT_BYTES:,} bytes",
+                remedy="Put large results into a store of your own and return their address, or let a child job return them",
+            )
+        self._append(step, sealed)
 
     def _append(self, step: StepId, sealed: bytes) -> None:
         data = self.step_log.recorded(step, sealed, self.output.place)

@@ -25,7 +25,7 @@ from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.declared_spells import DeclaredSilence, NamedWait, Tracked
 from tenure.work.delivery import CANCEL_REASONS, CancelCode, mark_of
 from tenure.work.finished_results import FinishedResults
-from tenure.work.wait_calls import IN_SLOT_S, PLAIN_IN_SLOT_S, Waits, span
+from tenure.work.wait_calls import IN_SLOT_S, MOST_WAIT_S, PLAIN_IN_SLOT_S, Waits, span
 
 if TYPE_CHECKING:
     from tenure.jobs.model import JobSubmission
@@ -208,7 +208,10 @@ class BaseContext:
 
     def _span(self, seconds: float, days: float, hours: float, minutes: float) -> tuple[float, bool]:
         """Returns the seconds of a sleep, and whether it was given in seconds alone."""
-        return span(seconds, days, hours, minutes), not (days or hours or minutes)
+        after_s = span(seconds, days, hours, minutes)
+        if not 0 <= after_s <= MOST_WAIT_S:  # also refuses NaN
+            raise LimitError("sleep", f"{after_s:g} s", f"0 to {MOST_WAIT_S:,.0f} s")
+        return after_s, not (days or hours or minutes)
 
     def _stays(self, after_s: float, plain: bool) -> bool:
         """Returns True for a sleep that stays in the slot."""

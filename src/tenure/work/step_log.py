@@ -18,6 +18,8 @@ MOST_STEPS = 10_000
 """The most steps that one workflow of a job records."""
 MOST_STEP_BYTES = 4 << 20
 """The most bytes that all its records have together. Suspended work keeps them as one value of the store."""
+MOST_RESULT_BYTES = 520_000
+"""The most bytes of one result: with its name and key it is one record, for which engines have 524,288 bytes."""
 MOST_NAME_CHARS = 200
 STEP = "step"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.codec import about_signal, opened_value
-from tenure.errors import JobFailed, LimitError, WaitTimeoutError, WorkError
+from tenure.errors import JobFailed, LimitError, NoResultError, WaitTimeoutError, WorkError
 from tenure.suspension import MOST_JOBS, Signal, WaitsFor
 from tenure.work.schemas import as_declared
 from tenure.work.step_log import StepId, StepRecord
@@ -28,6 +28,8 @@ IN_SLOT_S = 5.0
 PLAIN_IN_SLOT_S = 900.0
 """`ctx.sleep(seconds)` of work that was not written to run again stays in the slot up to this."""
 MOST_WAIT_S = 10 * 366 * 86_400.0
+KEPT_WITH_STEP_BYTES = 16_384
+"""A child's result up to this is recorded with the wait for it. A larger one is asked for again: its job keeps it until the parent has ended."""
 
 
 class WorkSuspended(BaseException):
@@ -56,6 +58,8 @@ class WaitOutcome(msgspec.Struct, frozen=True, array_like=True):
     state: str = ""
     reason: str = ""
     why: str = ""
+    at_child: bool = False
+    """True where the value is too large for the record, and is read from the child."""
 
 
 class Waits:
@@ -127,7 +131,9 @@ class Waits:
                     continue
                 why = "" if view.completed else child._courier.why(child.id)
                 outcome = WaitOutcome(False, view.result, view.completed, view.state, view.reason, why)
-                self._record(step, outcome)
+                self._record(step, _fitted(outcome))
+            elif outcome.at_child:
+                outcome = self._read_again(child, outcome)
             ended.append((child, outcome))
         if still:
             raise WorkSuspended(WaitsFor(step=f"job {still[0]}"[:200], jobs=tuple(still)))
@@ -135,6 +141,15 @@ class Waits:
             if not one.completed:
                 raise JobFailed(child.id, one.state, one.reason, one.why)
         return [child._decoded(one.value) for child, one in ended]
+
+    def _read_again(self, child: _Child[Any], outcome: WaitOutcome) -> WaitOutcome:
+        value = child._courier.look(child.id, 0.0).result
+        if value is None:
+            raise NoResultError(
+                f"the result of {child.id} is gone: it was kept for as long as its own result_ttl said",
+                remedy="Submit the child without a result_ttl: then its result is kept until its parent has ended",
+            )
+        return msgspec.structs.replace(outcome, value=value)
 
     def opened(self, signal: Signal) -> Signal:
         """Returns a signal with its payload as its sender gave it. Raises `CodecError` where this worker has a codec and the sender had none."""
@@ -155,6 +170,13 @@ class Waits:
     def _is_woken(self, step: StepId) -> bool:
         """Returns True when the leader dispatched this work because the time of this very wait is over."""
         return self._handle.delivery.item.woken == _named(step)
+
+
+def _fitted(outcome: WaitOutcome) -> WaitOutcome:
+    """Returns the outcome of a wait for a child as its step can hold it."""
+    if len(msgspec.json.encode(outcome.value)) <= KEPT_WITH_STEP_BYTES:
+        return outcome
+    return msgspec.structs.replace(outcome, value=None, at_child=True)
 
 
 def _named(step: StepId) -> str:
