@@ -72,6 +72,11 @@ def manager_view(
 ) -> JobView:
     """Returns the view of a job by its record. A leader gives `live` and `granted`, which know more than the journal."""
     submission, ended = info.job.submission, info.state.terminal
+
+    def shown_workflow(name: str, one: WorkflowRecord) -> WorkflowView:
+        grants = () if ended else workflow_grants(info.id, name, one, now, granted)
+        return workflow_view(info.id, name, one, live, grants, waits_for(info, one), granted, secrets, shape)
+
     return JobView(
         job_id=submission.job_id,
         name=submission.name,
@@ -82,20 +87,7 @@ def manager_view(
         ended_at=info.ended_at,
         deadline=_shown(deadline(info.timeout_tracking)),
         now=now,
-        workflows=tuple(
-            workflow_view(
-                info.id,
-                name,
-                one,
-                live,
-                () if ended else workflow_grants(info.id, name, one, now, granted),
-                waits_for(info, one),
-                granted,
-                secrets,
-                shape,
-            )
-            for name, one in info.workflows.items()
-        ),
+        workflows=tuple(shown_workflow(name, one) for name, one in info.workflows.items()),
         queue=submission.queue,
         labels=submission.labels,
         submitted_by=submission.submitted_by,
@@ -118,8 +110,6 @@ def workflow_view(
 ) -> WorkflowView:
     newest = newest_report(job_id, name, workflow, live)
     fraction = newest.fraction if newest else workflow.fraction
-    if workflow.state is WorkflowState.COMPLETED:
-        fraction = 1.0
     return WorkflowView(
         name=name,
         function=workflow.spec.called,
@@ -128,7 +118,7 @@ def workflow_view(
         max_attempts=workflow.spec.policy.max_attempts,
         worker=workflow.worker,
         steps=newest.steps if newest else workflow.steps,
-        fraction=fraction,
+        fraction=1.0 if workflow.state is WorkflowState.COMPLETED else fraction,
         started_at=workflow.started_at,
         ended_at=workflow.ended_at,
         cause=workflow.cause or "",

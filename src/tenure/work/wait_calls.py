@@ -146,7 +146,8 @@ class Waits:
         value = child._courier.look(child.id, 0.0).result
         if value is None:
             raise NoResultError(
-                f"the result of {child.id} is gone: it was kept for as long as its own result_ttl said",
+                child.id,
+                "it was kept for as long as its own result_ttl said",
                 remedy="Submit the child without a result_ttl: then its result is kept until its parent has ended",
             )
         return msgspec.structs.replace(outcome, value=value)
