@@ -76,3 +76,11 @@ def test_nobody_outside_may_name_a_place_of_arguments() -> None:
     with pytest.raises(ConfigurationError, match="only a leader does that"):
         check_not_stored(forged)
     check_not_stored(forged, ["other/w/abc"])
+
+
+@pytest.mark.parametrize("told", [{}, {"bytes": "many"}, {"bytes": [1]}, {"bytes": -1_000_000}, {"bytes": None}])
+def test_an_argument_that_looks_like_a_mark_neither_raises_nor_takes_bytes_away(told: dict[str, Any]) -> None:
+    """A leader counts the bytes of every live job: one such argument of one caller must not end that for all, or make room for more."""
+    honest = as_journaled(job({"text": "x" * 300_000}))
+    forged = as_journaled(job({"text": "x" * 300_000, "like": {"tenure.stored": told}}))
+    assert stored_bytes(forged.workflows) == stored_bytes(honest.workflows) == 300_002

@@ -146,3 +146,13 @@ def test_a_schedule_of_others_is_neither_replaced_nor_seen(manager: Served) -> N
     for operation in ("drop_schedule", "trigger_schedule"):
         assert manager.ask(f"/v1/{operation}", {"name": "nightly", "job_id": "n/1"}, token=ANN).status == 404
     assert manager.ask("/v1/schedules", {}, token=ANN).body["schedules"] == []
+
+
+def test_a_job_that_nobody_knows_keeps_no_other_of_the_same_request_from_its_answer(node: Served) -> None:
+    """A gate raised for the first that it did not know, and a bound caller that waited for many jobs heard of none."""
+    many = [job("ann-2"), job("ann-3", retry_of="gone")]
+    answers = node.ask("/v1/submit_many", {"submissions": many}, token=ANN)
+    assert [(one["job_id"], one["problem"]) for one in answers.body["jobs"]] == [("ann-2", None), ("ann-3", "unknown")]
+    assert node.ask("/v1/cancel", {"job_id": "ann-2"}, token=ANN).status == 200
+    asked = {"job_ids": ["gone", "ann-2", "bob-1"], "wait_s": 5.0}
+    wait_until(lambda: node.ask("/v1/ended", asked, token=ANN).body.get("jobs"))

@@ -126,6 +126,20 @@ def test_each_run_of_a_schedule_reads_the_schedules_large_arguments(tenure_dc: T
     assert stored(tenure_dc)  # a run of it may still wait
 
 
+@pytest.mark.parametrize("job_id", ["//schedule/nightly", "nightly~undo"])
+def test_a_submission_that_is_refused_for_its_id_deletes_no_arguments_of_a_schedule(
+    tenure_dc: TestDatacenter, job_id: str
+) -> None:
+    """What a refused submission stored is deleted. Under this id, with the same contents, that was what the schedule reads."""
+    tenure_dc.serve(measures)
+    template = JobSubmission(job_id="t", workflows=(WorkflowSpec(name="measures", arguments={"text": BIG}),))
+    tenure_dc.set_schedule(Schedule(name="nightly", cron="0 3 * * *", job=template))
+    [key] = stored(tenure_dc)
+    with pytest.raises(NodeRefusedError, match="which is kept for"):
+        tenure_dc.submit_job(msgspec.structs.replace(template, job_id=job_id))
+    assert stored(tenure_dc) == [key]
+
+
 def test_encrypted_large_arguments_are_decrypted_by_the_worker_only() -> None:
     with TestDatacenter([measures], codec=Turned()) as datacenter:
         job = datacenter.submit(measures, text=BIG, tenant="secret tenant", job_id="big")

@@ -71,12 +71,14 @@ def _mark(value: Any, size: int) -> dict[str, Any]:
 
 def stored_bytes(specs: Iterable[WorkflowSpec]) -> int:
     """Returns the bytes of the arguments that are in the store."""
-    marks = [one.get(_MARK) for spec in specs if spec.arguments_at for one in spec.arguments.values() if _is_mark(one)]
-    return sum(one["bytes"] for one in marks)
+    return sum(_marked_bytes(one) for spec in specs if spec.arguments_at for one in spec.arguments.values())
 
 
-def _is_mark(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_MARK), dict)
+def _marked_bytes(value: Any) -> int:
+    """Returns the size that a mark names; 0 for any other value. A small argument of the user's may look like one: it must neither raise nor take away."""
+    mark = value.get(_MARK) if isinstance(value, dict) and len(value) == 1 else None
+    size = mark.get("bytes") if isinstance(mark, dict) else None
+    return max(0, size) if isinstance(size, int) else 0
 
 
 def check_not_stored(submission: JobSubmission, known: Iterable[str] = ()) -> None:

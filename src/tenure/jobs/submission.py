@@ -103,11 +103,6 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
     field against the bounds of its type, then the fields against each other.
     """
     check(submission, field="submission")
-    if submission.job_id.startswith("//"):
-        raise ConfigurationError(
-            f"the job id {submission.job_id[:60]!r} begins with //, which is kept for namespaces",
-            remedy="Begin it with anything else",
-        )
     check_not_kept(submission.job_id)
     for spec in submission.workflows:
         check_arguments(spec, limits)

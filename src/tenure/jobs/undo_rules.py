@@ -31,7 +31,12 @@ def undo_id(job_id: str) -> str:
 
 
 def check_not_kept(job_id: str) -> None:
-    """Raises `ConfigurationError` for an id that is kept."""
+    """Raises `ConfigurationError` for an id that is kept: for compensations, or for namespaces, where schedules have their stored arguments."""
+    if job_id.startswith("//"):
+        raise ConfigurationError(
+            f"the job id {job_id[:60]!r} begins with //, which is kept for namespaces",
+            remedy="Begin it with anything else",
+        )
     if job_id.endswith(SUFFIX):
         raise ConfigurationError(
             f"the job id {job_id[-60:]!r} ends with {SUFFIX}, which is kept for the compensations of a job",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from tenure.clock import Clock
 from tenure.engines.long_poll import LoopWaiter
@@ -10,14 +11,18 @@ from tenure.errors import NodeUnavailableError
 
 MOST_HELD = 5_000
 """More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
+MOST_KEYS = 500_000
+"""The keys for which all requests wait together: about 200 MB. One that waits for one key only is never refused for it."""
 
 
 class Held:
     """The held requests, by the key that they wait for: the id of a job, or a worker. `ring(key)` wakes every request that waits for `key`."""
 
-    def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
-        self._clock, self._most, self._count = clock, most, 0
+    def __init__(self, clock: Clock, most: int = MOST_HELD, most_keys: int = MOST_KEYS) -> None:
+        self._clock, self._most, self._most_keys, self._count = clock, most, most_keys, 0
         self._waiters: dict[str, dict[LoopWaiter, None]] = {}
+        self._ended: dict[str, None] | None = None
+        self._newest = ""
 
     @property
     def keys(self) -> list[str]:
@@ -35,6 +40,10 @@ class Held:
                 f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
             )
         waiter, waited = LoopWaiter(), tuple(keys)
+        if len(waited) > 1 and len(self._waiters) + len(waited) > self._most_keys:
+            raise NodeUnavailableError(
+                f"{len(self._waiters):,} jobs are waited for here already", remedy="Ask for fewer at once", retry_after_s=1.0
+            )
         for key in waited:
             self._waiters.setdefault(key, {})[waiter] = None
         self._count += 1
@@ -55,6 +64,19 @@ class Held:
         """Wakes every request that waits for `key`."""
         for waiter in self._waiters.pop(key, ()):
             waiter.ring()
+
+    def ring_ended(self, ended: dict[str, None], has_ended: Callable[[str], bool]) -> None:
+        """Rings the keys that came into `ended` since the last call. It grows at its end, so a look costs what has ended, and not what is waited for.
+
+        Where it is another one, as after a takeover, `has_ended` is asked for every key.
+        """
+        if ended is not self._ended:
+            for key in filter(has_ended, self.keys):
+                self.ring(key)
+        elif self._waiters:
+            for key in takewhile(lambda one: one != self._newest, reversed(ended)):
+                self.ring(key)
+        self._ended, self._newest = ended, next(reversed(ended), "")
 
     def ring_all(self) -> None:
         for key in self.keys:

@@ -57,7 +57,9 @@ from tenure.errors import (
     TenureError,
     UnknownJobError,
 )
+from tenure.jobs.book import JobBook
 from tenure.jobs.decisions import Decision, GateDecision, Outcome
+from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import RETRY_OF
@@ -124,7 +126,10 @@ class JobHandlers(ABC):
         return answer
 
     async def _out_of_bounds(self, job_id: str, within: Scope) -> Reply | None:
-        found = await self.repeatable(job_id)
+        try:
+            found = await self.repeatable(job_id)
+        except UnknownJobError as error:
+            return problem(error)  # the other jobs of the same request are not concerned
         if isinstance(found, Reply):
             return found
         return None if within.covers(found.submission) else problem(UnknownJobError(job_id))
@@ -176,9 +181,15 @@ class JobHandlers(ABC):
     async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
         """Returns a submission of this node's book with the large arguments that the store has of it."""
 
+    @property
     @abstractmethod
+    def book(self) -> JobBook | GateJobTracker:
+        """This node's book, which may be ahead of the journal."""
+
     def has_ended(self, job_id: str) -> bool:
-        """Returns True when this node's book shows that the job has ended."""
+        """Returns True when this node's book shows that the job has ended. Its indexes answer: no packed record is unpacked for it."""
+        book = self.book
+        return job_id in book.ended or (job_id in book.state.archive and job_id not in book.jobs)
 
     async def signals(self, job_id: str) -> tuple[Signal, ...]:
         """Returns the signals that a job has got for certain. A gate keeps none."""
@@ -195,10 +206,8 @@ class JobHandlers(ABC):
     # Waiting for the end of a job
 
     def look(self) -> None:
-        """Wakes the requests whose job has ended. The node calls it after each change of its book; it costs one question per job."""
-        for job_id in self._held.keys:
-            if self.has_ended(job_id):
-                self._held.ring(job_id)
+        """Wakes the requests whose job has ended. The node calls it after each change of its book."""
+        self._held.ring_ended(self.book.ended, self.has_ended)
 
     def close(self) -> None:
         """Wakes every request, and holds no more: the node stops."""

@@ -16,6 +16,7 @@ from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError
 from tenure.jobs.large_arguments import arguments_key, too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.undo_rules import check_not_kept
 from tenure.nodes.job_handlers import read_record
 from tenure.values import ARGUMENTS_STORE, LIVE_TTL_S
 
@@ -31,11 +32,15 @@ class StoredArguments:
     ) -> JobSubmission:
         """Returns the submission as a journal can hold it. Its large arguments are in the store when this returns, under `owner`, or its job's id.
 
-        Without `write` they must be there: the submission only shows whether it is the one that is known.
+        Without `write` they must be there: the submission only shows whether it is the one that is known. Raises `ConfigurationError` for an id
+        that is no job's own.
         """
         large = too_large(submission)
         if not large:
             return submission
+        if not owner:
+            # Before anything is written: what a refused submission stored is deleted, and under such an id that may be a schedule's.
+            check_not_kept(submission.job_id)
         specs = []
         for spec in submission.workflows:
             if (split := large.get(spec.name)) is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
 from tests.nodes.gate.harness import GateWorld
+from tests.worlds.gates.cast import Plan
 
 from tenure.backoff import Retry
 from tenure.control.messages.jobs import Done, Problem, RetryJob, Submit
@@ -61,6 +63,20 @@ def test_a_retry_through_a_gate_has_the_large_arguments_again(nodes: GateWorld) 
     nodes.until(lambda: nodes.job(done.job_id).ended)
     for engine in ("a", "b"):
         assert sorted(key.partition("/")[0] for key in kept(nodes, engine)) == ["j", "j~2"]
+
+
+def test_a_refused_submission_under_the_id_of_an_archived_job_leaves_that_jobs_arguments() -> None:
+    pace = Plan.of(2, 2).pace
+    nodes = GateWorld(Plan.of(2, 2, pace=replace(pace, gate=msgspec.structs.replace(pace.gate, archive_after=1.0))))
+    try:
+        assert isinstance(nodes.ask(Submit(submission=job(nodes, "j"))), Done)
+        nodes.until(lambda: not nodes.leader().leadership.ledger.book.jobs)
+        [before] = kept(nodes, nodes.plan.gate_engine)
+        again = msgspec.structs.replace(job(nodes, "j"), labels={"another": "job"})
+        assert isinstance(nodes.ask(Submit(submission=again)), Problem)
+        assert list(kept(nodes, nodes.plan.gate_engine)) == [before]
+    finally:
+        nodes.close()
 
 
 def test_nobody_names_a_place_of_arguments_to_a_gate(nodes: GateWorld) -> None:

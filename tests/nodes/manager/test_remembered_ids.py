@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,21 @@ from tenure.client.transactions import SUBMISSIONS
 from tenure.control.messages.jobs import Cancel, Done, ProblemKind, Submit, SubmitMany
 from tenure.jobs import JobSubmission, Outcome
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.remembered_ids import ARCHIVE, KEYS
+from tenure.nodes.manager.remembered_ids import ARCHIVE, KEYS, RECORDS_AT_ONCE, RememberedIds
 
 KEPT = 3
 """The archived ids that the book remembers in these tests."""
+
+
+class Counting:
+    """Calls of an engine, with the number of keys that each asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self.asked.append(len(args[0]))
+        return function(*args, **options)
 
 
 async def led(group: ManagerGroup, **settings: Any) -> Manager:
@@ -85,6 +97,20 @@ def test_what_the_store_has_that_nobody_can_read_refuses_no_other_submission() -
         many = (submission("j-0"), submission("n-1", idempotency_key="key of j-1"))
         answers = (await ask(manager, SubmitMany(submissions=many))).jobs
         assert [one.outcome for one in answers] == [Outcome.ALREADY, Outcome.ACCEPTED]
+
+    run(story)
+
+
+def test_a_thousand_old_jobs_are_not_looked_up_at_once() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group, max_remembered=KEPT)
+        await ended(group, manager, *(f"j-{number}" for number in range(8)))
+        calls = Counting()
+        many = [submission(f"j-{number % 8}") for number in range(200)]
+        found = await RememberedIds(group.engine, calls).find(manager.ledger.book, many)
+        assert set(found) == {f"j-{number}" for number in range(5)}
+        assert sum(calls.asked) == 125
+        assert max(calls.asked) <= RECORDS_AT_ONCE
 
     run(story)
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import msgspec
 from tests.nodes.manager.harness import ManagerGroup, run_group, submission
 
 from tenure.client.transactions import SUBMISSIONS, submit_in
-from tenure.engines.contracts import FailureCause
+from tenure.engines.contracts import FailureCause, Outgoing
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.settings import MIN_STATE_BUDGET
 
@@ -51,6 +52,29 @@ def test_one_that_cannot_be_accepted_is_a_dead_letter_with_the_reason_and_holds_
         assert any("'one'" in letter.reason for letter in letters)
         assert "spy" not in manager.ledger.book.jobs
         assert sum("is refused" in text for text in group.said) == 2
+
+    run_group(play)
+
+
+def test_one_that_no_port_would_let_in_is_refused_at_once_and_by_itself() -> None:
+    """A bad id ended the loop ten times, once the store was asked for ids; a place of arguments was believed."""
+
+    async def play(group: ManagerGroup) -> None:
+        mailbox = group.engine.mailbox(SUBMISSIONS, JobSubmission)
+        spy = submission("spy")
+        spec = msgspec.structs.replace(spy.workflows[0], arguments_at="victim/w/abc")
+        manager, _ = group.open("m-1", setup=SETUP)
+        await group.until(lambda: manager.leads)
+        manager.ledger.book.state.forgotten_early = 1
+        bad = [submission(""), submission("x" * 5_000), submission("a\0b"), msgspec.structs.replace(spy, workflows=(spec,))]
+        mailbox.send_many([Outgoing(one) for one in (*bad, submission("good"))])
+        await group.until(lambda: "good" in manager.ledger.book.jobs)
+        assert list(manager.ledger.book.jobs) == ["good"]
+        letters = mailbox.dead_letters.list()
+        assert {letter.cause for letter in letters} == {FailureCause.REJECTED}
+        assert sum("submission.job_id" in letter.reason for letter in letters) == 3
+        assert sum("only a leader does that" in letter.reason for letter in letters) == 1
+        assert not any("FAILED" in text for text in group.said)
 
     run_group(play)
 

@@ -92,7 +92,8 @@ class GateJobHandlers(JobHandlers):
         placed = [one for one in kept if isinstance(one, JobSubmission)]
         outcomes = await self._gate.placement.place_all(placed)
         for one, outcome in zip(placed, outcomes, strict=True):
-            if isinstance(outcome, TenureError) and not outcome.retryable and self.submission_of(one.job_id) is None:
+            known = self.has_ended(one.job_id) or self.submission_of(one.job_id) is not None
+            if isinstance(outcome, TenureError) and not outcome.retryable and not known:
                 await self._arguments.delete(stored_keys(one))
         made = iter(outcomes)
         return [one if isinstance(one, TenureError) else next(made) for one in kept]
@@ -139,10 +140,9 @@ class GateJobHandlers(JobHandlers):
 
     # The gate's own record
 
-    def has_ended(self, job_id: str) -> bool:
-        tracker = self._gate.leadership.ledger.book
-        info = tracker.jobs.get(job_id)
-        return info.state.terminal if info is not None else job_id in tracker.state.archive
+    @property
+    def book(self) -> GateJobTracker:
+        return self._gate.leadership.ledger.book
 
     def submission_of(self, job_id: str) -> JobSubmission | None:
         info = self._gate.leadership.ledger.book.jobs.get(job_id)

@@ -180,10 +180,9 @@ class ManagerJobHandlers(JobHandlers):
 
     # Reads
 
-    def has_ended(self, job_id: str) -> bool:
-        # This is asked for every job that somebody waits for, after each append: the indexes answer, and no packed record is unpacked.
-        book = self._manager.ledger.book
-        return job_id in book.ended or (job_id in book.state.archive and job_id not in book.jobs)
+    @property
+    def book(self) -> JobBook:
+        return self._manager.ledger.book
 
     async def signals(self, job_id: str) -> tuple[Signal, ...]:
         def look(book: JobBook) -> tuple[Signal, ...]:

@@ -23,6 +23,8 @@ ARCHIVE = "jobs"
 """The store that keeps the records of jobs that left the book."""
 KEYS = "idempotency-keys"
 """The store that maps idempotency keys of archived jobs to these."""
+RECORDS_AT_ONCE = 50
+"""The most records that one look takes into memory: each may have results of many hundred kilobytes, and a caller may name a thousand old jobs."""
 
 
 class RememberedIds:
@@ -58,9 +60,12 @@ class RememberedIds:
         }
         keys = await self._calls.run(self._keys.get_many, list(set(names.values()))) if names else {}
         former = {job_id: found for job_id, name in names.items() if (found := _of_key(keys.get(name))) is not None}
-        records = await self._calls.run(self._archive.get_many, [one.job_id for one in asked])
-        # An id is a stronger name than a key.
-        return former | {job_id: _of_record(job_id, stored) for job_id, stored in records.items()}
+        ids = [one.job_id for one in asked]
+        for start in range(0, len(ids), RECORDS_AT_ONCE):
+            records = await self._calls.run(self._archive.get_many, ids[start : start + RECORDS_AT_ONCE])
+            # An id is a stronger name than a key.
+            former |= {job_id: _of_record(job_id, stored) for job_id, stored in records.items()}
+        return former
 
 
 def _of_key(stored: bytes | None) -> FormerJob | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenure.bound_checks import check
 from tenure.client.transactions import SUBMISSIONS
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import ConfigurationError, TenureError
+from tenure.jobs.large_arguments import check_not_stored
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.loop_keeper import FailedOn
@@ -49,10 +51,12 @@ class SubmissionIntake(LeaderPart):
 
     async def take(self, messages: Sequence[Submission]) -> None:
         """Commits the submissions in as few appends as they need. Each has a fate of its own."""
-        foreign = [one for one in messages if has_gate(one.body)]
-        for message in foreign:
-            await self._refuse(message, ConfigurationError("gate_addr is set, and only gates set it"))
-        own = [one for one in messages if one not in foreign]
+        own = []
+        for message in messages:
+            if (error := why_not(message.body)) is not None:
+                await self._refuse(message, error)
+            else:
+                own.append(message)
         former = await self._ids.find(self._ledger.book, [one.body for one in own])
         commands = [
             SubmitJob(submission=one.body, by=one.body.submitted_by, former=former.get(one.body.job_id)) for one in own
@@ -81,6 +85,13 @@ class SubmissionIntake(LeaderPart):
             self._failures.note(FailedOn.REQUEST, message.id, "refusing a submission", second)
 
 
-def has_gate(submission: JobSubmission) -> bool:
-    """Returns True when the submission names a gate, to which a manager would report with its own token."""
-    return bool(submission.gate_addr or submission.gate_addrs or submission.gate_epoch)
+def why_not(submission: JobSubmission) -> TenureError | None:
+    """Returns why nobody may submit this through the engine; None where the decision may look at it. A port has checked as much before the decision."""
+    if submission.gate_addr or submission.gate_addrs or submission.gate_epoch:
+        return ConfigurationError("gate_addr is set, and only gates set it")  # a manager reports there with its own token
+    try:
+        check(submission, field="submission")
+        check_not_stored(submission)
+    except TenureError as error:
+        return error
+    return None
