@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
@@ -10,9 +11,11 @@ from tests.nodes.manager.harness import ManagerGroup, ask, report, run_group, ru
 
 from tenure.control.messages.jobs import AskWhy, GetJob, Submit
 from tenure.jobs.alarms import AlarmKind
-from tenure.jobs.states import JobState
+from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager.ledger import RESULTS
 from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.signed_results import read_reply
+from tenure.suspension import WaitsFor
 from tenure.values import RESULTS_STORE, result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner, digest_of, parse_result_keys
@@ -302,5 +305,40 @@ def test_what_is_no_result_becomes_a_dead_letter_and_holds_up_no_other() -> None
         await group.until(lambda: manager.jobs.has_ended("j-1"))
         await taken(group)
         assert garbage.dead_letters.count() == 4
+
+    run_group(story)
+
+
+def test_a_reply_that_nests_too_deep_is_told_as_no_reply_and_ends_no_loop() -> None:
+    """The engine, in a thread of its own, reads a few levels more than the leader can. It ended the loop that takes results, as often as it came."""
+    deep = sys.getrecursionlimit() + 100
+    read = read_reply(b'{"job_id":"j","more":' + b"[" * deep + b"]" * deep + b"}")
+    assert isinstance(read, str)
+    assert "recursion" in read
+
+
+def test_a_signed_word_of_an_earlier_dispatch_is_not_believed_again() -> None:
+    """A suspension has its attempt's number, as the outcome has: the generation in its fence tells them apart."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        await ask(manager, Submit(submission=submission()))
+        message = await group.claimed()
+        asleep = signed(result_of(message, None, suspended=WaitsFor(after_s=5.0, step="nap")))
+        message.settle(asleep)
+        await taken(group)
+        assert (await job(manager)).workflows[0].state is WorkflowState.SUSPENDED
+        group.clock.advance(6.0)
+        again = await group.claimed()
+        assert (again.body.attempt, again.generation) == (1, 2)
+        for reported in (False, True):
+            if reported:
+                await ask(manager, report(runs()))
+            forge(group, asleep)
+            await taken(group)
+            assert (await job(manager)).workflows[0].state is not WorkflowState.SUSPENDED
+        again.settle(signed(result_of(again, "true")))
+        await group.until(lambda: manager.jobs.has_ended("j-1"))
+        assert (await job(manager)).workflows[0].result == "true"
 
     run_group(story)

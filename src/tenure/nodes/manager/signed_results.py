@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from tenure.engines.aio import Calls
+from tenure.engines.checked_mailbox import UNDECODABLE
 from tenure.engines.contracts import Mailbox, Message, Withdrawal
 from tenure.jobs import Decision
 from tenure.jobs.attempts import RecordWithdrawn
@@ -54,12 +55,12 @@ class SignedResults:
             if message.failure is not None:
                 continue
             encoded = bytes(message.body)  # type: ignore[call-overload]  # the mailbox was opened for bytes
-            try:
-                message.body = _decode(encoded)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                unreadable.append((message, f"undecodable: {error}"))
-            else:
-                self._why[message.receipt_handle] = why_unsigned(self._keys, encoded, message.body)
+            read = read_reply(encoded)
+            if isinstance(read, str):
+                unreadable.append((message, read))
+                continue
+            message.body = read
+            self._why[message.receipt_handle] = why_unsigned(self._keys, encoded, read)
         return unreadable
 
     def close(self, messages: Sequence[Result]) -> None:
@@ -111,6 +112,14 @@ class SignedResults:
             delivery=delivery,
             why=why,
         )
+
+
+def read_reply(encoded: bytes) -> WorkResult | str:
+    """Returns a reply, or why it is none. The engine has looked at the bytes with fewer calls above it, so they may be too deep here and not there."""
+    try:
+        return _decode(encoded)
+    except UNDECODABLE as error:
+        return f"undecodable: {error}"
 
 
 def signed_results(keys: ResultKeys | None, mandate: JobMandate, mailbox: Mailboxes) -> SignedResults | None:
