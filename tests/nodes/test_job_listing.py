@@ -97,7 +97,7 @@ def test_pages_show_every_job_that_stays_exactly_once_whatever_comes_and_goes(
     assert before - gone <= set(seen) <= before
 
 
-@pytest.mark.parametrize("after", ["x", "1.5", ":a", "nan:a", "1.5:"])
+@pytest.mark.parametrize("after", ["x", "1.5", ":a", "nan:a", ":"])
 def test_what_is_no_page_is_refused(after: str) -> None:
     with pytest.raises(ConfigurationError, match="is no page"):
         ids(BOOK, after=after)

@@ -11,8 +11,9 @@ from tenure.errors import NodeUnavailableError
 
 MOST_HELD = 5_000
 """More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
-MOST_KEYS = 500_000
-"""The keys for which all requests wait together: about 200 MB. One that waits for one key only is never refused for it."""
+MOST_KEYS = 600_000
+"""The keys for which all requests wait together: about 200 MB, and more than one caller reaches (`HttpLimits.waiting_each` times `MAX_LISTED`). A request
+that waits for one key only is never refused for it."""
 
 
 class Held:

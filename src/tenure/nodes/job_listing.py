@@ -37,6 +37,7 @@ class Place(NamedTuple):
 
     submitted_at: float
     job_id: str
+    """Empty for the place behind all jobs of that moment."""
 
     def __str__(self) -> str:
         return f"{self.submitted_at!r}:{self.job_id}"
@@ -48,7 +49,7 @@ def parse_place(text: str) -> Place:
         number = float(at)
     except ValueError:
         number = float("nan")
-    if not colon or number != number or not job_id:
+    if not colon or number != number:
         raise ConfigurationError(f"after is {text[:200]!r}, and is no page", remedy="Give the `next` of the last page")
     return Place(number, job_id)
 
@@ -101,7 +102,8 @@ class ChosenJobs:
             # A page must get beyond the place where it began, or its caller would ask for the same one for ever.
             if looked >= MOST_LOOKED and self._fits is not None and last is not None and self._is_later(last):
                 self.known = self._count()
-                return page, str(last)
+                # All of that moment were looked at. The last of them need not fit, so its id is not told: the caller may not know that job.
+                return page, str(last._replace(job_id=""))
             looked += copies
             last = _place(together[-1])
             for info in together:
