@@ -7,7 +7,6 @@ message. The note is in the record of the workflow: a leader that takes over goe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 SENT = (WorkflowState.QUEUED, WorkflowState.RUNNING)
 """The states in which the engine has the message of an attempt, or had it until somebody settled it."""
+READ_FOR_EACH = 10
+"""The records that a look reads for each attempt that it may return: some are over, or not sent yet."""
 NOT_SIGNED = "its result was not signed with a key that counts, and its message is gone from the engine"
 
 
@@ -85,23 +86,24 @@ def is_noted(info: JobInfo, workflow: WorkflowRecord) -> bool:
 
 
 def to_follow_up(book: JobBook, limit: int) -> list[tuple[str, str]]:
-    """Returns attempts whose message the leader has to look for, and forgets those that are over."""
+    """Returns attempts whose message the leader has to look for, and forgets those that are over.
+
+    What was looked at goes behind the others: work that runs for hours would else keep those behind it from their turn. Each call looks at a
+    bounded number, however many a forger has had noted.
+    """
     found = []
-    for key, info, workflow in _noted(book):
-        if not is_noted(info, workflow) or workflow.state.terminal:
-            del book.unsigned.noted[key]
-        elif workflow.state in SENT:
-            found.append(key)
-    return list(islice(found, limit))
-
-
-def _noted(book: JobBook) -> Iterator[tuple[tuple[str, str], JobInfo, WorkflowRecord]]:
-    for key in list(book.unsigned.noted):
+    for key in list(islice(book.unsigned.noted, READ_FOR_EACH * limit)):
+        if len(found) == limit:
+            break
+        del book.unsigned.noted[key]
         info = book.jobs.look(key[0])
-        if info is None:
-            del book.unsigned.noted[key]
-        else:
-            yield key, info, info.workflows[key[1]]
+        workflow = info.workflows[key[1]] if info is not None else None
+        if info is None or workflow is None or not is_noted(info, workflow) or workflow.state.terminal:
+            continue
+        book.unsigned.noted[key] = None
+        if workflow.state in SENT:
+            found.append(key)
+    return found
 
 
 def refuse_unsigned(book: JobBook, command: RefuseUnsigned, now: float, rules: Rules) -> Decision:
