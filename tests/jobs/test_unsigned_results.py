@@ -12,7 +12,11 @@ def refused(desk: Desk, *names: str) -> None:
         desk.submit(name)
         desk.run(name)
         [workflow] = desk.book.job(name).workflows
-        desk.do(RefuseUnsigned(by="leader", job_id=name, workflow=workflow, attempt=1, worker="evil", why="it is not signed"))
+        desk.do(
+            RefuseUnsigned(
+                by="leader", job_id=name, workflow=workflow, attempt=1, worker="evil", why="it is not signed"
+            )
+        )
 
 
 def named(desk: Desk, limit: int) -> list[str]:

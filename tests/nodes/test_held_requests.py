@@ -60,7 +60,8 @@ async def test_a_look_asks_only_about_what_has_ended_since_the_last_however_many
     held.ring_ended(ended, has_ended)
     await asyncio.wait_for(waits[0], 10)
     assert asked == []
-    held.ring_ended(ended := dict.fromkeys(["c-9"]), has_ended)  # another book: it may have ended before this node looked at it
+    ended = dict.fromkeys(["c-9"])  # another book: it may have ended before this node looked at it
+    held.ring_ended(ended, has_ended)
     await asyncio.wait_for(waits[2], 10)
     assert len(asked) == 100
 

@@ -91,7 +91,7 @@ def to_follow_up(book: JobBook, limit: int) -> list[tuple[str, str]]:
     What was looked at goes behind the others: work that runs for hours would else keep those behind it from their turn. Each call looks at a
     bounded number, however many a forger has had noted.
     """
-    found = []
+    found: list[tuple[str, str]] = []
     for key in list(islice(book.unsigned.noted, READ_FOR_EACH * limit)):
         if len(found) == limit:
             break

@@ -43,7 +43,9 @@ class Held:
         waiter, waited = LoopWaiter(), tuple(keys)
         if len(waited) > 1 and len(self._waiters) + len(waited) > self._most_keys:
             raise NodeUnavailableError(
-                f"{len(self._waiters):,} jobs are waited for here already", remedy="Ask for fewer at once", retry_after_s=1.0
+                f"{len(self._waiters):,} jobs are waited for here already",
+                remedy="Ask for fewer at once",
+                retry_after_s=1.0,
             )
         for key in waited:
             self._waiters.setdefault(key, {})[waiter] = None

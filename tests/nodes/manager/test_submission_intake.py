@@ -66,7 +66,12 @@ def test_one_that_no_port_would_let_in_is_refused_at_once_and_by_itself() -> Non
         manager, _ = group.open("m-1", setup=SETUP)
         await group.until(lambda: manager.leads)
         manager.ledger.book.state.forgotten_early = 1
-        bad = [submission(""), submission("x" * 5_000), submission("a\0b"), msgspec.structs.replace(spy, workflows=(spec,))]
+        bad = [
+            submission(""),
+            submission("x" * 5_000),
+            submission("a\0b"),
+            msgspec.structs.replace(spy, workflows=(spec,)),
+        ]
         mailbox.send_many([Outgoing(one) for one in (*bad, submission("good"))])
         await group.until(lambda: "good" in manager.ledger.book.jobs)
         assert list(manager.ledger.book.jobs) == ["good"]

@@ -88,7 +88,8 @@ class SubmissionIntake(LeaderPart):
 def why_not(submission: JobSubmission) -> TenureError | None:
     """Returns why nobody may submit this through the engine; None where the decision may look at it. A port has checked as much before the decision."""
     if submission.gate_addr or submission.gate_addrs or submission.gate_epoch:
-        return ConfigurationError("gate_addr is set, and only gates set it")  # a manager reports there with its own token
+        # A manager reports there with its own token.
+        return ConfigurationError("gate_addr is set, and only gates set it")
     try:
         check(submission, field="submission")
         check_not_stored(submission)
