@@ -8,6 +8,7 @@ for as long as the new submission says, unless it failed, timed out or was cance
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 RETRY_OF = "tenure.retry_of"
 """The label that links a retry to the job that it repeats. A retry is no duplicate of it."""
+_RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -101,3 +103,9 @@ def _counts(book: JobBook, job_id: str, since: float) -> bool:
     else:
         return False
     return accepted > since and (not state.terminal or state is JobState.COMPLETED)
+
+
+def next_id(job_id: str) -> str:
+    """Returns the id of a retry: that of `encode` is `encode~2`, and the retry of that is `encode~3`."""
+    numbered = _RETRIED.fullmatch(job_id)
+    return f"{numbered[1]}~{int(numbered[2]) + 1}" if numbered else f"{job_id}~2"

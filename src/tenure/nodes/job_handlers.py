@@ -5,7 +5,6 @@ A subclass for each kind of node finds the jobs of that node (`manager/job_handl
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import zip_longest
@@ -62,14 +61,13 @@ from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.unique_jobs import RETRY_OF
+from tenure.jobs.unique_jobs import RETRY_OF, next_id
 from tenure.nodes.ended_views import ended_views
 from tenure.nodes.held_requests import Held
 from tenure.nodes.subject_quotas import SubjectQuotas
 from tenure.suspension import Signal
 from tenure.values import is_elsewhere
 
-_RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
 RecordT = TypeVar("RecordT")
 
 
@@ -376,12 +374,6 @@ def submitted(submission: JobSubmission, outcome: Decision | GateDecision | Tenu
         kind = problem(outcome).kind
         return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(outcome), problem=kind)
     return Submitted(job_id=outcome.job_id, outcome=outcome.outcome, reason=outcome.reason)
-
-
-def next_id(job_id: str) -> str:
-    """Returns the id of a retry: that of `encode` is `encode~2`, and the retry of that is `encode~3`."""
-    numbered = _RETRIED.fullmatch(job_id)
-    return f"{numbered[1]}~{int(numbered[2]) + 1}" if numbered else f"{job_id}~2"
 
 
 def choose(job_id: str, given: str, names: Sequence[str]) -> str:

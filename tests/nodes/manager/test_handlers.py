@@ -52,8 +52,7 @@ from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.jobs.unique_jobs import RETRY_OF
-from tenure.nodes.job_handlers import next_id
+from tenure.jobs.unique_jobs import RETRY_OF, next_id
 from tenure.nodes.manager.job_handlers import EVIDENCE, LOGS, cut
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager
