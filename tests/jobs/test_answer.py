@@ -76,6 +76,15 @@ def test_each_end_says_who_and_what_next(cause: AttemptCause, word: str, error: 
 def test_the_place_in_the_users_code_is_in_the_answer() -> None:
     told = ended(AttemptCause.ERROR, "exception", "KeyError: 'x'", place="/app/jobs.py:7, in encode")
     assert "at /app/jobs.py:7, in encode" in told.answer
+    told = ended(
+        AttemptCause.STALL, "stall", "no beat for 60 s; its slot was killed", place="/app/jobs.py:7, in encode"
+    )
+    assert "its slot was killed; it stood at /app/jobs.py:7, in encode" in told.answer
+
+
+def test_an_error_without_a_message_is_its_name() -> None:
+    told = ended(AttemptCause.ERROR, "exception", "MemoryError: ", place="/app/jobs.py:7, in encode")
+    assert "that it may have: MemoryError, at /app/jobs.py:7" in told.answer
 
 
 def test_a_job_that_goes_on_says_what_became_of_the_attempt_before() -> None:

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from tenure.control.messages.jobs import JobView, WhyReply, WorkflowView
 from tenure.control.messages.wire import Grant, GrantKind, shifted
+from tenure.jobs.model import GateJobTrackingInfo, JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why_answer import AttemptRun, Why
-from tenure.nodes.job_views import in_our_time, runs_in_our_time
+from tenure.nodes.job_views import WorkflowCounts, gate_row, in_our_time, runs_in_our_time
 
 
 def said(now: float) -> JobView:
@@ -43,6 +44,25 @@ def test_the_runs_of_a_datacenter_are_told_in_our_time_and_by_its_name() -> None
     for unshifted in (4_600.4, 0.0):  # as good as the same time, and a manager that does not tell its own
         (same, _) = runs_in_our_time(WhyReply(why=story, text="", now=unshifted), 4_600.0, "")
         assert (same.worker, same.started_at) == ("w1", 4_590.0)
+
+
+def test_the_row_of_a_gate_counts_what_completed_also_before_it_started_anew() -> None:
+    submission = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="w"),))
+    known = {"job_id": "j", "submitted_at": 1.0, "timeout_seconds": None, "submission": submission}
+
+    def row(state: JobState, counts: WorkflowCounts, *ends: JobState) -> tuple[int, int, float]:
+        names = ["a", "b"][: len(ends)]
+        stood = dict(zip(names, ends, strict=True))
+        info = GateJobTrackingInfo(**known, target_datacenters=names, dc_status=stood, state=state)
+        shown = gate_row(info, counts, 0.0)
+        return shown.completed, shown.total, shown.progress
+
+    nothing = WorkflowCounts()
+    assert row(JobState.COMPLETED, nothing, JobState.COMPLETED, JobState.COMPLETED) == (2, 2, 1.0)
+    assert row(JobState.FAILED, nothing, JobState.FAILED, JobState.COMPLETED) == (0, 2, 0.5)
+    assert row(JobState.TIMED_OUT, nothing, JobState.TIMED_OUT) == (0, 1, 0.0)
+    tolerated = WorkflowCounts(total=1, failed=1, attempts=3)
+    assert row(JobState.COMPLETED, tolerated, JobState.COMPLETED) == (0, 1, 1.0)
 
 
 def test_what_took_a_moment_on_its_way_is_left_as_it_is() -> None:

@@ -265,6 +265,8 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
     submission, targets = _submission(info), len(info.target_datacenters)
     total = max(counts.total, targets * len(submission.workflows))
     done = sum(status is JobState.COMPLETED for status in info.dc_status.values())
+    # A gate that started anew has no report of what had completed before. Workflows whose failure was tolerated count as well then.
+    unheard = info.state is JobState.COMPLETED and not counts.total
     return JobRow(
         job_id=info.job_id,
         name=submission.name or f"in {', '.join(info.target_datacenters[:3])}",
@@ -272,7 +274,7 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
         submitted_at=info.submitted_at,
         ended_at=info.ended_at,
         total=total,
-        completed=counts.completed,
+        completed=total if unheard else counts.completed,
         failed=counts.failed,
         running=counts.running,
         attempts=counts.attempts,
