@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.bench_peers import Entry, Places, peer, server_of
 from bench.harness import Report
 from bench.peers.contest import Contender
-from bench.peers.counted import measures_of
+from bench.peers.counted import measures_of, ran_s
 from bench.peers.table import Table
 from bench.performance_page import write_page
 from bench.product_code import in_process
@@ -152,7 +152,7 @@ def rested(contest: Field, one: Contender) -> None:
 
 
 def cpu_of(one: Contender) -> float:
-    return sum(times.user + times.system for times in (process.cpu_times() for process in one.tree()))
+    return sum(ran_s(process.pid) for process in one.tree())
 
 
 def compare_drains(report: Report, contest: Field) -> None:

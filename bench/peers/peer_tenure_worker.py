@@ -11,6 +11,7 @@ import threading
 import time
 
 import psutil
+from counted import ran_s
 from driver import CONFIG, RUN, URL, Peer, serve
 
 from tenure import Client
@@ -85,7 +86,7 @@ class TenureWorker(Peer):
 
     def measure_manager_cpu(self):
         """Returns the seconds of CPU that the manager has used so far."""
-        return cpu_s(self.manager.pid)
+        return ran_s(self.manager.pid)
 
     def close(self):
         if self.manager is not None:

@@ -372,27 +372,19 @@ class LoopWaiter:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._rung: asyncio.Future[None] = self._loop.create_future()
+        self._rung = asyncio.Event()
 
     def ring(self) -> None:
         # On the loop's own thread without a detour, so that simulations need no thread-safe wake-up.
         if threading.get_ident() == self._thread:
-            self._set()
+            self._rung.set()
         else:
-            self._loop.call_soon_threadsafe(self._set)
-
-    def _set(self) -> None:
-        if not self._rung.done():
-            self._rung.set_result(None)
+            self._loop.call_soon_threadsafe(self._rung.set)
 
     def reset(self) -> None:
         """Waits for the next ring."""
-        self._rung = self._loop.create_future()
+        self._rung.clear()
 
     async def wait(self, clock: Clock, seconds: float) -> None:
         """Returns when it is rung, and after `seconds` by the clock at the latest."""
-        sleep = asyncio.ensure_future(clock.async_sleep(seconds))
-        try:
-            await asyncio.wait((self._rung, sleep), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
+        await clock.async_wait(self._rung, seconds)

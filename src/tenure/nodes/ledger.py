@@ -284,8 +284,10 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         if refused is not None:
             waiting.settle(refused)
             return
+        waiting.settle(
+            decision
+        )  # first, so that its caller has the next turn of the loop, before those whom `on_decided` wakes
         self._follow_up(decision, type(waiting.command).__name__)
-        waiting.settle(decision)  # it is durable, also where `on_decided` failed
 
     def _follow_up(self, decision: DecisionT, kind: str) -> None:
         try:
