@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.logs import JsonLines, LogForm, NodeLog, TextLines, facts, log_to, node_log
+from tenure.logs import JsonLines, LogForm, NodeLog, TextLines, facts, log_to, node_log, quiet
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +88,10 @@ def test_a_second_node_in_the_process_takes_over_and_does_not_say_everything_twi
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="yaml"):
         node_log("manager", "a", "yaml")
+
+
+def test_a_quiet_logger_has_its_level_again_afterwards() -> None:
+    logger = logging.getLogger("tenure.test_quiet")
+    with quiet("tenure.test_quiet"):
+        assert not logger.isEnabledFor(logging.WARNING)
+    assert logger.isEnabledFor(logging.WARNING)

@@ -49,6 +49,18 @@ def without_facts() -> Iterator[None]:
         _facts.reset(token)
 
 
+@contextlib.contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Inside, the logger of this name writes errors only. Afterwards it has its level again: a program that calls a command goes on."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def current_facts() -> dict[str, Any]:
     return _facts.get()
 

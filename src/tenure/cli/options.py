@@ -6,7 +6,6 @@ It imports no node: every command pays for what this file imports.
 from __future__ import annotations
 
 import inspect
-import logging
 import signal
 import sys
 import threading
@@ -27,7 +26,7 @@ from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.states import JobState
-from tenure.logs import LogForm
+from tenure.logs import LogForm, quiet
 from tenure.nodes.gossip_pool import PoolSettings
 from tenure.plain_text import plain
 
@@ -82,11 +81,10 @@ class Where(NamedTuple):
         """Returns the leader's address, read from the engine's election; the usual address where no engine is named."""
         if not self.engine:
             return [f"127.0.0.1:{MANAGER_PORT}"]
-        # What an engine does not promise is said by the nodes that rely on it. Whoever only asks for the leader need not read it each time.
-        logging.getLogger("tenure.engines").setLevel(logging.ERROR)
         clock, told = SystemClock(), False
         begun = clock.monotonic()
-        with Engine.open(self.engine, clock=clock) as engine:
+        # What an engine does not promise is said by the nodes that rely on it. Whoever only asks for the leader need not read it each time.
+        with quiet("tenure.engines"), Engine.open(self.engine, clock=clock) as engine:
             while True:
                 for name in (MANAGER_ELECTION, GATE_ELECTION):  # the engine of a datacenter, or of a gate cluster
                     leader = engine.election(name).current()
