@@ -81,7 +81,7 @@ ISOLATING = frozenset(
         *methods("Manager", "takes"),
         "drained_by",
         *methods("DatacenterLeader", "_arm_job _send_each"),
-        *methods("ResultIntake", "_record _record_alone _bury"),
+        *methods("ResultIntake", "_record_opened _record _record_alone _bury"),
         *methods("NodeLedger", "commit commit_all _write_batch _make_durable append _append_or_refuse"),
         *methods("SureAppend", "append"),
         *methods("WaitingCommand", "settle"),
