@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tenure.control.caller import Caller
-from tenure.control.http_exchange import BrokenAnswer, HttpAnswer, exchange
+from tenure.control.http_exchange import BrokenAnswer, SocketAnswer, exchange
 from tenure.control.messages.jobs import AskLeader, LeaderView
 from tenure.errors import ConfigurationError, NodeUnavailableError
 
@@ -39,7 +39,7 @@ class Wire:
         return self._left.pop(0) if self._left else b""
 
 
-def read(data: bytes, *, most: int = 1_000, pieces: int = 1) -> HttpAnswer:
+def read(data: bytes, *, most: int = 1_000, pieces: int = 1) -> SocketAnswer:
     return exchange(Wire(data, pieces), b"", b"", most=most)  # type: ignore[arg-type]
 
 
@@ -122,7 +122,7 @@ def test_an_answer_may_come_in_any_pieces(answer: bytes) -> None:
 
 
 def test_what_a_proxy_says_of_later_is_read() -> None:
-    assert read(LATER) == HttpAnswer(503, "7", b"no", True)
+    assert read(LATER) == SocketAnswer(503, "7", b"no", True)
 
 
 def test_a_body_that_is_too_large_is_not_read() -> None:

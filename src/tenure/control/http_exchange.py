@@ -32,7 +32,7 @@ class BrokenAnswer(ConnectionError):
         self.begun = begun
 
 
-class HttpAnswer(NamedTuple):
+class SocketAnswer(NamedTuple):
     """The parts of an HTTP answer that a caller reads. The connection may carry another request only when it is `reusable`."""
 
     status: int
@@ -41,7 +41,7 @@ class HttpAnswer(NamedTuple):
     reusable: bool
 
 
-def exchange(sock: socket.socket, head: bytes, body: bytes, *, most: int) -> HttpAnswer:
+def exchange(sock: socket.socket, head: bytes, body: bytes, *, most: int) -> SocketAnswer:
     """Sends a request with one call, and returns the answer, whose body has at most `most` bytes. Raises `OSError`."""
     sock.sendall(head + body)
     data = b""
@@ -63,7 +63,7 @@ def exchange(sock: socket.socket, head: bytes, body: bytes, *, most: int) -> Htt
         data = b"".join(parts)
     after = _RETRY_AFTER.search(found[2])
     keeps = len(data) == end and b"\r\nconnection:" not in found[0].lower()
-    return HttpAnswer(int(found[1]), after[1].decode("latin-1") if after else "", data[found.end() : end], keeps)
+    return SocketAnswer(int(found[1]), after[1].decode("latin-1") if after else "", data[found.end() : end], keeps)
 
 
 def _plain_size(found: re.Match[bytes]) -> int | None:
@@ -86,7 +86,7 @@ def _too_large(most: int) -> BrokenAnswer:
     return BrokenAnswer(f"the answer is larger than {most:,} bytes")
 
 
-def _read_by_h11(sock: socket.socket, data: bytes, most: int) -> HttpAnswer:
+def _read_by_h11(sock: socket.socket, data: bytes, most: int) -> SocketAnswer:
     """Reads an answer of which `data` has come already. The connection is not used again."""
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
     http.send(h11.Request(method="POST", target="/", headers=[("Host", "node")]))  # which was sent by `exchange`
@@ -108,7 +108,7 @@ def _read_by_h11(sock: socket.socket, data: bytes, most: int) -> HttpAnswer:
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 after = next((value for name, value in head.headers if name == b"retry-after"), b"")
-                return HttpAnswer(head.status_code, after.decode("latin-1"), b"".join(body), False)
+                return SocketAnswer(head.status_code, after.decode("latin-1"), b"".join(body), False)
             elif not isinstance(event, h11.InformationalResponse):
                 raise BrokenAnswer("the connection ended")
     except h11.ProtocolError as error:

@@ -286,7 +286,7 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
             return
         waiting.settle(
             decision
-        )  # first, so that its caller has the next turn of the loop, before those whom `on_decided` wakes
+        )  # first: its caller has the next turn of the loop, before those whom `on_decided` wakes
         self._follow_up(decision, type(waiting.command).__name__)
 
     def _follow_up(self, decision: DecisionT, kind: str) -> None:
