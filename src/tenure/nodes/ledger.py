@@ -284,9 +284,7 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
         if refused is not None:
             waiting.settle(refused)
             return
-        waiting.settle(
-            decision
-        )  # first: its caller has the next turn of the loop, before those whom `on_decided` wakes
+        waiting.settle(decision)  # first: its caller has the loop before those whom `on_decided` wakes
         self._follow_up(decision, type(waiting.command).__name__)
 
     def _follow_up(self, decision: DecisionT, kind: str) -> None:
