@@ -11,11 +11,14 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from tenure.control.messages.workers import AttemptReport, HeldName
 from tenure.engines.contracts import Fence, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.world import Host
+from tenure.suspension import WaitsFor
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 STEP_S = 0.6
@@ -30,6 +33,7 @@ class End(StrEnum):
     WELL = "well"
     FAIL = "fail"
     HANG = "hang"  # its supervisor lives, and it advances no more
+    WAIT = "wait"  # it is suspended until a signal `go` is there, whose payloads it returns
 
 
 class Act:
@@ -56,6 +60,8 @@ class Act:
 
     def result(self, worker: str) -> WorkResult:
         failed = self.end is End.FAIL
+        said = [one.payload for one in self.item.signals if one.name == "go"]
+        waits = WaitsFor(step="event go #1", event="go") if self.end is End.WAIT and not said else None
         return WorkResult(
             job_id=self.item.job_id,
             workflow_id=self.item.workflow_id,
@@ -64,6 +70,8 @@ class Act:
             fence=self.message.fence,
             worker=worker,
             failure=WorkFailure(cause=Cause.EXCEPTION, reason="scripted") if failed else None,
+            suspended=waits,
+            result=msgspec.Raw(msgspec.json.encode(said) if said else b"null"),
         )
 
 
