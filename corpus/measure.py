@@ -63,7 +63,7 @@ def _run_batch(runtime: Runtime, batch: list[Case], folder: Path, places: int, a
         runtime.submit(batch)
         open_cases = {case.name: case for case in batch}
         rounds = -(-len(batch) // places)
-        until = time.monotonic() + START_S + rounds * LONGEST_S + runtime.longest_s
+        until = time.monotonic() + START_S + rounds * LONGEST_S + runtime.longest_s + after_s
         while open_cases and time.monotonic() < until:
             time.sleep(0.5)
             for case in list(open_cases.values()):

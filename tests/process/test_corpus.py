@@ -11,9 +11,11 @@ from corpus.job import Witness
 from corpus.measure import judge, run
 from corpus.runtimes.runtime import Known
 from corpus.runtimes.tenure_runtime import TenureRuntime
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 def test_every_hang_of_the_short_corpus_is_found_and_named_and_no_healthy_job_is_ended(tmp_path: Path) -> None:
     cases = [case for case in all_cases().values() if case.short]
     assert {kind: sum(case.kind == kind for case in cases) for kind in ("hang", "healthy")} == {
@@ -21,7 +23,7 @@ def test_every_hang_of_the_short_corpus_is_found_and_named_and_no_healthy_job_is
         "healthy": 20,
     }
     # Twice the thresholds, and no bar on the time until one is found: other tests have the machine as well. `make corpus` has the bar.
-    outcomes = run(TenureRuntime(patience=2.0), cases, tmp_path, after_s=60.0)
+    outcomes = run(TenureRuntime(patience=2.0), cases, tmp_path, after_s=PATIENCE_S)
     assert not [one for one in outcomes if one.kind == "hang" and not (one.named and one.recovered)]
     assert not [one for one in outcomes if one.killed]
     assert not sum(one.duplicates for one in outcomes)

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 from tests.process.datacenter.conftest import ENGINES
+
+from tenure.client.client import Client
 
 FIRST = "ab1a98b"
 ROOT = Path(__file__).parents[2]
@@ -56,7 +59,7 @@ def first_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Release:
-    """The processes of one release, in one folder, on one engine. It is spoken to by its own command line."""
+    """The processes of one release, in one folder, on one engine. The first one is spoken to by its own command line."""
 
     def __init__(self, source: Path, folder: Path, name: str, url: str) -> None:
         self.folder, self.name = folder, name
@@ -86,6 +89,12 @@ class Release:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.logs()}"
         return "".join(done.stdout.split())
 
+    def address(self) -> str:
+        """Returns where its manager listens, once it does."""
+        log = self.folder / f"{self.name}-manager.log"
+        found: re.Match[str] = wait_until(lambda: re.search(r"listens on ([^\s\"]+)", log.read_text()), self.logs)
+        return found[1]
+
     def stop(self) -> None:
         for process in reversed(self.running):  # the worker first: it hands its work over
             process.send_signal(signal.SIGTERM)
@@ -110,19 +119,17 @@ def test_work_of_the_first_release_goes_on_in_this_one(
     try:
         old.ask("submit", "count", "to=2", "--id", "done", "--wait")
         old.ask("submit", "count", "to=5", "--id", "begun")
-        begun = time.monotonic()
-        while not (tmp_path / "saved").exists():
-            assert time.monotonic() - begun < WITHIN_S, old.logs()
-            time.sleep(0.1)
+        wait_until((tmp_path / "saved").exists, old.logs)
         old.ask("submit", "count", "to=1", "--id", "queued")  # behind it: there is one slot
     finally:
         old.stop()
     (tmp_path / "open").touch()
     new = Release(ROOT / "src", tmp_path, "new", url)
     try:
-        assert new.ask("result", "begun", "--wait") == "[3,5]", "it goes on from its checkpoint"
-        assert new.ask("result", "queued", "--wait") == "[0,1]", "a message in flight is delivered"
-        assert new.ask("result", "done") == "[0,2]", "a result of the first release can be read"
-        new.ask("submit", "count", "to=1", "--id", "after", "--wait")
+        with Client([new.address()], patience_s=WITHIN_S) as client:
+            assert client.get("begun").wait(WITHIN_S) == [3, 5], "it goes on from its checkpoint"
+            assert client.get("queued").wait(WITHIN_S) == [0, 1], "a message in flight is delivered"
+            assert client.get("done").wait(WITHIN_S) == [0, 2], "a result of the first release can be read"
+            assert client.submit("count", to=1, job_id="after").wait(WITHIN_S) == [0, 1]
     finally:
         new.stop()
