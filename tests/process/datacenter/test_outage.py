@@ -52,7 +52,7 @@ def provider() -> Iterator[FakeProvider]:
 
 @pytest.mark.slow
 def test_twelve_agents_outlast_an_outage_of_their_provider_and_none_is_charged(datacenter: Datacenter) -> None:
-    datacenter.manager("m1")
+    datacenter.manager("m1", "--term", "20")  # no election meanwhile, however busy the machine is
     for number in (1, 2):
         options = ("--engine", datacenter.url, "--managed", "--slots", "6", "--name", f"w{number}")
         datacenter.workers.append(Node(datacenter.folder, f"w{number}", "worker", str(APP), *options))
