@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psutil
 
-from bench.bench_datacenter import APP, TERM_S, cpu, until
+from bench.bench_datacenter import APP, cpu, until
 from bench.bench_state import LargeProcesses
 from bench.harness import Report
 from tenure.client.client import Client
@@ -34,6 +34,12 @@ STRETCHES = 20
 MOST_MIB = 400.0
 LISTS = {"the newest 50": {}, "50 that wait": {"state": JobState.PENDING}, "50 with a label": {"label": "tenant=t3"}}
 ROUNDS = 5
+
+
+class UsualTerms(LargeProcesses):
+    """Managers with the term that they have by default. A busy machine keeps a process from its core for longer than the 2 s of other benchmarks."""
+
+    term_s = 10.0
 
 
 class Stretch(NamedTuple):
@@ -53,7 +59,7 @@ def run(report: Report) -> None:
             with ExitStack() as stack:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-million-"))
                 url = stack.enter_context(served(name, folder))
-                on_engine(report, f"{name}, {JOBS:,} jobs", LargeProcesses(Path(folder), url, stack))
+                on_engine(report, f"{name}, {JOBS:,} jobs", UsualTerms(Path(folder), url, stack))
         except CannotStart as reason:
             report.note(f"{name}: NOT MEASURED: {reason}")
 
@@ -109,12 +115,18 @@ def fill(report: Report, name: str, dc: LargeProcesses, client: Client) -> list[
                 {"path": f"s3://bucket/{number}.mov", "quality": 7} for number in range(start, min(start + BATCH, last))
             ]
             client.submit_many("occupied", inputs, labels={"tenant": f"t{start // BATCH % 5}"})
+        rate = (last - first) / (time.monotonic() - begun)
+        until(lambda: dispatched(client), lambda: "the leader does not dispatch")
         count = last - first
-        found.append(
-            Stretch(last, count / (time.monotonic() - begun), 1e6 * (cpu(process) - spent) / count, rss(dc, leader))
-        )
+        found.append(Stretch(last, rate, 1e6 * (cpu(process) - spent) / count, rss(dc, leader)))
         print(f"  {name}: {found[-1]}, standby {rss(dc, other(leader)):.0f} MiB", flush=True)
     return found
+
+
+def dispatched(client: Client) -> bool:
+    """Returns True when no accepted job waits for the leader any more: then the CPU of a stretch is that of its jobs."""
+    attempts = client.overview().attempts
+    return not attempts["resting"] + attempts["held"]
 
 
 def other(name: str) -> str:
@@ -159,7 +171,7 @@ def takeover(report: Report, name: str, dc: LargeProcesses, client: Client) -> N
     begun = time.monotonic()
     client.submit("occupied", path="after", quality=1, job_id="after-the-leader")
     took = time.monotonic() - begun
-    report.value(f"{name}: leader killed, next accepted submission", took / TERM_S, "terms", most=2.0)
+    report.value(f"{name}: leader killed, next accepted submission", took / dc.term_s, "terms", most=2.0)
     settled(dc, other(leader))
     report.value(f"{name}: memory of the new leader", rss(dc, other(leader)), "MiB", most=MOST_MIB)
 
@@ -170,7 +182,7 @@ def cold_start(report: Report, name: str, dc: LargeProcesses) -> None:
             process.kill()
             process.wait()
     dc.addresses.clear()
-    time.sleep(TERM_S)  # the term of the dead leader ends
+    time.sleep(dc.term_s)  # the term of the dead leader ends
     begun = time.monotonic()
     dc.manager("m-3")
     until(lambda: dc.leader() == "m-3", lambda: "nobody leads")

@@ -160,9 +160,11 @@ def takeover(report: Report, url: str, folder: Path) -> None:
 class LargeProcesses(Processes):
     """Managers with a budget for many jobs."""
 
+    term_s = TERM_S
+
     def manager(self, name: str) -> None:
         budget = str(BUDGET_MIB)
-        arguments = ("--name", name, "--port", "0", "--term", str(TERM_S), "--state-budget", budget)
+        arguments = ("--name", name, "--port", "0", "--term", str(self.term_s), "--state-budget", budget)
         log = self.start(name, "manager", *arguments)
         until(lambda: "listens on" in log.read_text(), log.read_text)
         found = re.search(r"listens on (\S+)", log.read_text())

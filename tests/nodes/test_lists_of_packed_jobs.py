@@ -16,6 +16,7 @@ from tenure.control.messages.tokens import CallerBounds
 from tenure.jobs import JobBook, JobSettings
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.formats import RaiseFormat
+from tenure.jobs.job_records import JobGroup, JobRecords
 from tenure.jobs.state_pages import PAGE_RECORDS
 from tenure.jobs.states import JobState
 from tenure.nodes import job_listing
@@ -169,3 +170,23 @@ def test_a_label_that_few_have_is_found_among_many_labels_without_a_look_at_the_
     reply = manager_list(desk.book, desk.at, ListJobs(limit=20, label="tenant=a", state=JobState.CANCELLED))
     assert [row.job_id for row in reply.jobs] == ["job-000100"]
     assert desk.book.jobs.copies - before <= 4 * PAGE_RECORDS
+
+
+def test_a_prefix_of_ids_is_answered_for_by_the_first_and_last_id_of_most_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = crowd(2_400)
+    looked = list[int]()
+    packed_ids = JobRecords.packed_ids
+
+    def counted(records: JobRecords, group: JobGroup) -> list[str]:
+        looked.append(len(group.ids))
+        return packed_ids(records, group)
+
+    monkeypatch.setattr(JobRecords, "packed_ids", counted)
+    first = next(iter(desk.book.jobs))
+    nobody = manager_list(desk.book, desk.at, ListJobs(name="nobody"))
+    assert (nobody.known, looked) == (0, [])
+    (alone,) = manager_list(desk.book, desk.at, ListJobs(name=first)).jobs
+    assert alone.job_id == first
+    assert len(looked) <= 4, "of the one page that may have it"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, MutableMapping, ValuesView
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -49,11 +49,22 @@ class SeenElection(NamedTuple):
 class PackedPage:
     """The records of some jobs of one page, as they were when `seen` elections had been."""
 
-    __slots__ = ("bytes", "left", "number", "seen", "share", "summary")
+    __slots__ = ("bytes", "first_id", "last_id", "left", "number", "seen", "share", "summary")
 
-    def __init__(self, number: int, compressed: bytes, share: int, left: int, seen: int, summary: PageSummary) -> None:
+    def __init__(
+        self,
+        number: int,
+        compressed: bytes,
+        size: int,
+        ids: Collection[str],
+        left: int,
+        seen: int,
+        summary: PageSummary,
+    ) -> None:
         self.number, self.bytes, self.summary = number, compressed, summary
-        self.share = share
+        self.first_id, self.last_id = min(ids, default=""), max(ids, default="")
+        """The bounds of their ids, as text: no id with a given prefix is outside of them."""
+        self.share = size // max(1, len(ids))
         """The bytes that one of them has in a snapshot, on average."""
         self.left = left
         """The records that are not held in another way by now."""
@@ -236,8 +247,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         fresh = [info for job_id in chosen if type(info := self._records[job_id]) is JobInfo]
         summary = self._kinds.summary(fresh, packed.summary if packed is not None else None)
         del fresh
-        share, seen = len(encoded) // len(chosen), len(self.elections)
-        page = PackedPage(number, zlib.compress(encoded, LEVEL), share, len(chosen), seen, summary)
+        compressed, seen = zlib.compress(encoded, LEVEL), len(self.elections)
+        page = PackedPage(number, compressed, len(encoded), chosen, len(chosen), seen, summary)
         for job_id in chosen:
             before = self._records[job_id]
             if type(before) is JobInfo:
@@ -259,7 +270,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         kept = {job_id: info for job_id, info in records.items() if _is_busy(info)}
         packed = [info for job_id, info in records.items() if job_id not in kept] if kept else list(records.values())
         summary = self._kinds.summary(packed)
-        page = PackedPage(number, compressed, size // max(1, len(records)), len(packed), seen, summary)
+        page = PackedPage(number, compressed, size, records.keys(), len(packed), seen, summary)
         self._records.update(dict.fromkeys(records, page))
         for job_id, info in kept.items():
             self[job_id] = info

@@ -9,7 +9,7 @@ from tenure.control.claims import ALL, Scope
 from tenure.control.messages.jobs import ListJobs
 from tenure.jobs.book import JobBook
 from tenure.jobs.job_kinds import JobKind, PageSummary
-from tenure.jobs.job_records import JobGroup, JobRecords
+from tenure.jobs.job_records import JobGroup, JobRecords, PackedPage
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import any_has_argument
 from tenure.jobs.states import JobState
@@ -128,7 +128,7 @@ class GroupFilter:
             return None
         if any(kind.name.startswith(request.name) for kind in page.summary.kinds if kind.name is not None):
             return None
-        named = sum(job_id.startswith(request.name) for job_id in records.packed_ids(group))
+        named = _with_prefix(request.name, page, group, records)
         if not named:
             return 0
         alone = len(page.summary.kinds) == 1 and not request.arg and self._wholly_in_time(page.summary)
@@ -143,6 +143,16 @@ class GroupFilter:
     def _wholly_in_time(self, summary: PageSummary) -> bool:
         until = self._request.until
         return summary.first_at >= self._request.since and (until is None or summary.last_at < until)
+
+
+def _with_prefix(prefix: str, page: PackedPage, group: JobGroup, records: JobRecords) -> int:
+    """Counts the packed ids of a page that begin so. Ids with one prefix are neighbours as text, so the first and the last id answer for most pages."""
+    first, last = page.first_id.startswith(prefix), page.last_id.startswith(prefix)
+    if first and last:
+        return page.left
+    if page.last_id < prefix or (page.first_id > prefix and not first):
+        return 0
+    return sum(job_id.startswith(prefix) for job_id in records.packed_ids(group))
 
 
 def fits_info(fits: JobTest, info: JobInfo) -> bool:
