@@ -9,6 +9,7 @@ import pytest
 from tests.jobs.desk import Desk, spec, submission
 
 from tenure.backoff import Retry
+from tenure.control.messages.jobs import ListJobs
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.jobs import JobBook, Outcome, outbox
 from tenure.jobs.alarms import AlarmKind, unserved
@@ -33,6 +34,7 @@ from tenure.jobs.topics import decode_event
 from tenure.jobs.why import why
 from tenure.jobs.work_needs import WorkNeeds
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
+from tenure.nodes.job_listing import manager_list
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.context import Context
 from tenure.work.registry import Registry, workflow
@@ -300,6 +302,26 @@ def test_known_work_that_nobody_serves_now_is_accepted_and_released_the_moment_a
     join(desk, "w3")
     assert sent(desk) == ["j"]
     assert unserved(desk.book, desk.at + 40) == []
+
+
+def test_a_standby_says_what_the_leader_has_parked() -> None:
+    """Only a leader moves work from its rest to where it waits. A standby said "it rests, or its queue is paused" of work that nobody serves."""
+    desk = Desk(at=1_000.0)
+    join(desk)
+    leave(desk)
+    info = submit(desk, "j", "report", delay=5.0)
+    one = info.workflows["report"]
+    standby, needs = (
+        desk.book,
+        "a worker that serves 'report' in queue 'default'",
+    )  # this book was never told to wake anything
+    assert standby.waits_for(info, one, desk.at) == "", "it rests"
+    assert standby.waits_for(info, one, desk.at + 5) == needs
+    assert f"it waits for {needs}" in str(why(standby, "j", desk.at + 5))
+    (row,) = manager_list(standby, desk.at + 5, ListJobs()).jobs
+    assert row.waits_for == needs
+    join(desk, "w2")
+    assert standby.waits_for(info, one, desk.at + 5) == "", "it is about to be sent"
 
 
 def test_work_that_waits_to_be_sent_is_parked_when_its_last_worker_leaves() -> None:

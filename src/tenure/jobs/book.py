@@ -357,12 +357,14 @@ class JobBook(JournalFold[BookState, JobInfo]):
                 for key, whole in waiting.items():
                     self._make_ready(key, whole)
 
-    def waits_for(self, info: JobInfo, workflow: WorkflowRecord) -> str:
+    def waits_for(self, info: JobInfo, workflow: WorkflowRecord, now: float = 0.0) -> str:
         """Returns what a suspended workflow waits for, or the worker that a parked one needs, in words; nothing for other work."""
-        if not self.parked or workflow.state is not WorkflowState.PENDING:
+        if workflow.state is not WorkflowState.PENDING:
             return in_words_of_wait(workflow)
-        needs = served_key(lane_of(info), workflow)
-        return in_words(needs) if (info.id, workflow.spec.name) in self.parked.get(needs, ()) else ""
+        needs, key = served_key(lane_of(info), workflow), (info.id, workflow.spec.name)
+        if self.resting.due(key) <= now:  # on a standby, where nobody calls `wake`: the leader has parked it, or sent it
+            return "" if is_served(self, needs, by_workflow=workflow.by_workflow) else in_words(needs)
+        return in_words(needs) if key in self.parked.get(needs, ()) else ""
 
     def left_worker(self, worker: str, key: WorkflowKey) -> None:
         held = self.on_worker.get(worker)

@@ -30,7 +30,7 @@ from tenure.suspension import pairs_in_words
 MOST_ATTEMPTS_SHOWN = 3
 
 
-def why(book: JobBook, job_id: str) -> Why:
+def why(book: JobBook, job_id: str, now: float = 0.0) -> Why:
     """Returns the chain of decisions about a job in memory; raises `UnknownJobError`. An archived job's answer is in its record."""
     info = book.job(job_id)
     begun = info.job.submitted_at
@@ -49,11 +49,13 @@ def why(book: JobBook, job_id: str) -> Why:
         rule=Rule.ASKED,
     )
     history = list(book.history(job_id))
-    said = answer(info, history, lambda one: book.waits_for(info, one), lambda one: waits_for_turn(book, info, one))
+    said = answer(
+        info, history, lambda one: book.waits_for(info, one, now), lambda one: waits_for_turn(book, info, one)
+    )
     return Why(
         job_id=job_id,
         state=info.state,
-        summary=summary(info, [*parked_words(book, info), *exposed_words(info)]),
+        summary=summary(info, [*parked_words(book, info, now), *exposed_words(info)]),
         submitted_at=begun,
         links=(first, *(link(event, begun) for event in history)),
         elided=info.elided,
@@ -153,9 +155,9 @@ def link(event: Event, begun: float) -> Link:
     )
 
 
-def parked_words(book: JobBook, info: JobInfo) -> list[str]:
+def parked_words(book: JobBook, info: JobInfo, now: float) -> list[str]:
     """Returns a sentence for each workflow of a job that is parked, or suspended."""
-    found = ((one, book.waits_for(info, one)) for one in info.workflows.values())
+    found = ((one, book.waits_for(info, one, now)) for one in info.workflows.values())
     return [
         f"{one.spec.name} is {'suspended' if one.state is WorkflowState.SUSPENDED else 'parked'}: it waits for {words}"
         for one, words in found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -70,11 +71,11 @@ def manager_list(
     within: Scope = ALL,
 ) -> JobList:
     """Returns one page of a manager's jobs."""
-    found = ChosenJobs(book, request, within)
+    found, waits_for = ChosenJobs(book, request, within), partial(book.waits_for, now=now)
     page, following = found.page()
     return JobList(
         jobs=tuple(
-            with_args(manager_row(info, live, now, granted, book.waits_for), info.job.submission, request, book)
+            with_args(manager_row(info, live, now, granted, waits_for), info.job.submission, request, book)
             for info in page
         ),
         known=found.known,

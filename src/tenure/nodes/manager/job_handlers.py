@@ -216,8 +216,8 @@ class ManagerJobHandlers(JobHandlers):
             info = book.jobs.get(job_id)
             if info is None:
                 return None
-            shape = partial(shape_of_wait, book, now=now)
-            view = manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book), shape)
+            waits_for, shape = partial(book.waits_for, now=now), partial(shape_of_wait, book, now=now)
+            view = manager_view(info, now, *self._newest(), waits_for, partial(secret_names, book), shape)
             return view, large_results(info)
 
         found = await self._manager.ledger.read(look)
@@ -234,11 +234,11 @@ class ManagerJobHandlers(JobHandlers):
         return None if isinstance(found, Reply) else await self._values.result(dict(found)[one.name])
 
     async def why(self, request: AskWhy) -> Reply:
-        job_id = request.job_id
+        job_id, now = request.job_id, self._manager.now()
 
         def look(book: JobBook) -> tuple[Why, list[tuple[str, int, str]]] | None:
             info = book.jobs.get(job_id)
-            return (why(book, job_id), attempts_to_look_at(info)) if info is not None else None
+            return (why(book, job_id, now), attempts_to_look_at(info)) if info is not None else None
 
         found = await self._manager.ledger.read(look)
         if found is None:
