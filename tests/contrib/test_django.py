@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parent / "django_project"
 def environment(datacenter: Embedded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(PROJECT), str(ROOT), *PATHS]),
+        "PYTHONPATH": os.pathsep.join([str(PROJECT), str(ROOT), str(ROOT / "src"), *PATHS]),
         "DJANGO_SETTINGS_MODULE": "settings",
         "SHOP_DATABASE": datacenter.engine_url.removeprefix("sqlite:///"),
         "SHOP_ENGINE": datacenter.engine_url,
@@ -77,6 +77,7 @@ def test_a_project_calls_tasks_and_gets_results_errors_and_links(
     assert told["no link"] == "–"
     assert "remind" in run(environment, "manage.py", "tenure", "ps", told["reminder"])
     assert "shop.tasks.greet" in run(environment, "manage.py", "tenure", "workflows")
+    schedules(datacenter, environment)
 
 
 def results(told: dict[str, Any]) -> None:
@@ -87,6 +88,15 @@ def results(told: dict[str, Any]) -> None:
     assert told["failed"]
     assert told["error"] == "shop.tasks.OutOfStock"
     assert told["trace"], "with the line that raised it"
+
+
+def schedules(datacenter: Embedded, environment: dict[str, str]) -> None:
+    """As entries of `CELERY_BEAT_SCHEDULE` become: with the arguments that the task has, and without any."""
+    for name, given, result in (("new", (), "new"), ("all", ('kwargs={"full": true}',), "all")):
+        add = ("schedule", "add", name, "shop.tasks.nightly", *given, "--cron", "0 3 * * *")
+        run(environment, "manage.py", "tenure", *add)
+        datacenter.trigger_schedule(name, job_id=f"nightly-{name}")
+        assert datacenter.get(f"nightly-{name}").wait(180) == result
 
 
 def transactions(told: dict[str, Any], datacenter: Embedded) -> None:

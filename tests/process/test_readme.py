@@ -117,7 +117,7 @@ def test_a_worker_by_itself_answers_who_sends_to_its_queue(tmp_path: Path) -> No
     _, app, _, send = blocks()
     (tmp_path / "app.py").write_text(app)
     (tmp_path / "send.py").write_text(send)
-    line = lines(r"worker app\.py .*")[0]
+    [line] = lines(r"worker app\.py .*--slots \d+")
     with (tmp_path / "worker.log").open("wb") as log:
         worker = subprocess.Popen([*TENURE, *line], cwd=tmp_path, stdout=log, stderr=log)
     try:

@@ -253,7 +253,7 @@ SETTLES_S = 0.15
 ROUTINE = {
     *("Dispatched", "WorkerJudged", "ProgressRecorded", "LeaderElected", "JobCleaned", "JobArchived"),
     *("GateAcknowledged", "GateEpochSeen", "GateElected", "GateJobArchived", "DatacenterReported", "WorkerForgotten"),
-    "FormatRaised",
+    *("FormatRaised", "WorkflowsRegistered"),
 }
 ASIDE = re.compile(
     r"audit \{|serves |leads with epoch|draining: |cannot report: nobody leads now|the verdict of epoch \d+ is route"

@@ -52,7 +52,8 @@ def ours() -> list[TenureBackend]:
 def workflow_of(task: Any) -> Workflow[..., Any]:
     """Returns a workflow that calls a task as `django.tasks` says: with its context where it takes one, and its signals sent."""
 
-    def run(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def run(ctx: Context, args: list[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Any:
+        args, kwargs = args or [], kwargs or {}  # a schedule of a task without parameters names neither
         close_old_connections()  # one that timed out while this slot had nothing to do
         result = _running(ctx, task, args, kwargs)
         task_started.send(TenureBackend, task_result=result)

@@ -26,6 +26,11 @@ async def count_later(to):
 
 
 @task
+def nightly(full=False):
+    return "all" if full else "new"
+
+
+@task
 def sell(what):
     tenure.current().beat()
     raise OutOfStock(what)
