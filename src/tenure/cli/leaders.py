@@ -11,6 +11,7 @@ from typing import NamedTuple
 import click
 
 from tenure import tracing
+from tenure.cli.option_sections import GOSSIP, SectionedCommand
 from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
@@ -162,7 +163,17 @@ def _process_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-@click.command("manager")
+@click.command(
+    "manager",
+    cls=SectionedCommand,
+    sections={
+        "Where it is": "--engine --name --host --port --advertise --datacenter --gate --fallback --report",
+        "Who may ask": "--token --tokens --tls-cert --tls-key --tls-client-ca --rate-limit --result-key-file",
+        "What it decides": "--term --stuck --healthcheck",
+        "What it keeps and tells": "--keep-finished --keep-archive --state-budget --raise-format --hooks --log-format",
+        "Gossip": GOSSIP,
+    },
+)
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
 @click.option("--name", default="", help="Names this manager; by default the host's name and the process id.")
 @click.option("--port", default=MANAGER_PORT, show_default=True, help="The port; 0 for a free one.")
@@ -275,7 +286,16 @@ def _gate_settings(
     )
 
 
-@click.command("gate")
+@click.command(
+    "gate",
+    cls=SectionedCommand,
+    sections={
+        "Where it is": "--engine --name --host --port --advertise --datacenter --peer",
+        "Who may ask": "--token --tokens --tls-cert --tls-key --tls-client-ca --rate-limit",
+        "What it decides": "--term --stuck --check --report --probe --probe-timeout --suspicion",
+        "What it tells": "--log-format",
+    },
+)
 @click.option(
     "--datacenter",
     "datacenters",

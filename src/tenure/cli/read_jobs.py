@@ -65,7 +65,9 @@ def ps(job_id: str | None, filters: dict[str, Any], args: bool, limit: int, as_j
 
 
 def _jobs_table(found: JobList, wide: bool) -> Table:
-    title = f"{found.known} job{'' if found.known == 1 else 's'}" + (f", the newest {len(found.jobs)}" if found.known > len(found.jobs) else "")
+    title = f"{found.known} job{'' if found.known == 1 else 's'}" + (
+        f", the newest {len(found.jobs)}" if found.known > len(found.jobs) else ""
+    )
     # A narrow terminal shows only the id, the state, the progress and the age of a job. `tenure ps JOB` and `why` tell the rest.
     more = ("what", "workflows", "attempts", "why") if wide else ()
     if any(row.args for row in found.jobs):

@@ -16,6 +16,7 @@ import click
 from tenure import __version__, machine
 from tenure.bound_checks import check
 from tenure.bounds import Priority, QueueName, as_name
+from tenure.cli.option_sections import GOSSIP, SectionedCommand
 from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
 from tenure.clock import SystemClock
 from tenure.jobs.outbox import mailbox_name
@@ -95,7 +96,18 @@ def _slot_settings(
     )
 
 
-@click.command("worker")
+@click.command(
+    "worker",
+    cls=SectionedCommand,
+    sections={
+        "What it serves": "--engine --managed --queue --priority --name",
+        "Slots": "--slots --concurrency --memory-limit --slot-start",
+        "When work is silent": "--stall --grace --lease --settle",
+        "When it ends": "--drain --drain-timeout --handover-within",
+        "Watched and trusted": "--token --result-key-file --debuggable --health-port --health-host --log-format",
+        "Gossip": GOSSIP,
+    },
+)
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
 @click.option("--name", default="", help="Names this worker; by default the host's name and the process id.")
@@ -176,6 +188,8 @@ def worker(
     log_format: str,
 ) -> None:
     """Serve the workflows of MODULE (a dotted name or a .py file).
+
+    With --managed it does the jobs of a datacenter, which managers lead. Without, it takes what programs send to a queue of the engine.
 
     \b
     Example:
