@@ -187,9 +187,7 @@ def worker(
     probes: ProbePort | None,
     log_format: str,
 ) -> None:
-    """Serve the workflows of MODULE (a dotted name or a .py file).
-
-    With --managed it does the jobs of a datacenter, which managers lead. Without, it takes what programs send to a queue of the engine.
+    """Serve the workflows of MODULE (a dotted name or a .py file): with --managed the jobs of a datacenter, else what programs send to a queue.
 
     \b
     Example:

@@ -362,7 +362,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if workflow.state is not WorkflowState.PENDING:
             return in_words_of_wait(workflow)
         needs, key = served_key(lane_of(info), workflow), (info.id, workflow.spec.name)
-        if self.resting.due(key) <= now:  # on a standby, where nobody calls `wake`: the leader has parked it, or sent it
+        if self.resting.due(key) <= now:  # a standby, which wakes nothing: the leader has parked or sent it
             return "" if is_served(self, needs, by_workflow=workflow.by_workflow) else in_words(needs)
         return in_words(needs) if key in self.parked.get(needs, ()) else ""
 
