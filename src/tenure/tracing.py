@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,13 +93,20 @@ class Spanned:
                 self._span.add_event("exception", told)
 
 
-@contextmanager
-def span(name: str, attributes: Mapping[str, Any], *, kind: str = "INTERNAL", parent: str = "") -> Iterator[Spanned]:
+_UNTRACED = nullcontext(Spanned())
+"""One for all: a slot opens two spans for each attempt, and nearly nobody collects them."""
+
+
+def span(
+    name: str, attributes: Mapping[str, Any], *, kind: str = "INTERNAL", parent: str = ""
+) -> AbstractContextManager[Spanned]:
     """Open a span as the current one; below `parent`, a traceparent, where it is given."""
     found = tracer()
-    if found is None:
-        yield Spanned()
-        return
+    return _UNTRACED if found is None else _opened(found, name, attributes, kind, parent)
+
+
+@contextmanager
+def _opened(found: Tracer, name: str, attributes: Mapping[str, Any], kind: str, parent: str) -> Iterator[Spanned]:
     with found.start_as_current_span(
         name, context=_context(parent), kind=_kind(kind), attributes=dict(attributes), end_on_exit=True
     ) as opened:

@@ -39,8 +39,8 @@ from tenure.control.request_decoding import read_body
 from tenure.engines import Engine
 from tenure.engines.aio import calling
 from tenure.errors import ConfigurationError
+from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.submission import validate
 from tenure.nodes.manager.manager import Manager, ManagerSetup

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenure import bounds as b
 from tenure.engines.checks import check_name
-from tenure.jobs.outbox import mailbox_name, work_mailbox
+from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 
 QUEUES = st.one_of(
     st.from_regex(re.compile(b.MAILBOX, re.ASCII), fullmatch=True).map(lambda name: name[: b.QUEUE_CHARS]),

@@ -34,15 +34,16 @@ from tenure.nodes.gossip_pool import (
     NODES,
     EngineSeeds,
     Pool,
-    PoolSettings,
     address_towards,
     file_keyring,
     gossip_name,
+    keyring_of,
     pooled,
 )
 from tenure.nodes.manager.manager_health import WorkFlow
 from tenure.nodes.manager.operator_handlers import Presence
 from tenure.nodes.manager.serving import tell_pool
+from tenure.nodes.pool_settings import PoolSettings
 from tenure.randomness import secret_bytes
 
 CLOCK = SystemClock()
@@ -199,7 +200,7 @@ def test_no_node_gossips_beyond_loopback_without_a_key_unless_it_says_so(command
     assert result.exit_code == 1
     assert "gossip on 0.0.0.0:0 has no key" in result.output
     assert "--gossip-no-key" in result.output
-    assert PoolSettings("0.0.0.0:0", no_key=True).keyring() is None
+    assert keyring_of(PoolSettings("0.0.0.0:0", no_key=True)) is None
 
 
 def test_a_key_that_was_rotated_by_gossip_survives_a_restart(tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_a_key_that_was_rotated_by_gossip_survives_a_restart(tmp_path: Path) -> 
         "remove-key": [format_key(new)],
     }
     asyncio.run(story())
-    again = settings.keyring()
+    again = keyring_of(settings)
     assert again is not None
     assert again.keys == (new,)
     assert path.stat().st_mode & 0o777 == 0o600

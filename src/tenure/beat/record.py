@@ -341,10 +341,11 @@ class BeatRecord:
         """Returns the boot time at which the lease of the attempt with that serial is lost."""
         return self._floats[_LEASES + (serial & 1)]
 
-    def read(self) -> BeatReading:
+    def read(self, *, cold: bool = True) -> BeatReading:
+        """Returns what the record shows. Without `cold` it leaves out the occupant, which its own slot knows."""
         serial = self._ints[_SERIAL]
         phase = self._read_phase()
-        occupant = self._read_occupant() if phase is not Phase.EMPTY else None
+        occupant = self._read_occupant() if cold and phase is not Phase.EMPTY else None
         count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
         return BeatReading(
             phase,

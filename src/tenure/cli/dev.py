@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from tenure.cli.options import friendly, say
+from tenure.cli.node_options import friendly
+from tenure.cli.options import say
 from tenure.clock import SystemClock
 from tenure.local.dev import Dev, Gateway, Say, Site, Sources, module_files, module_folder, workflows_in
 from tenure.local.embedded import FOLDER

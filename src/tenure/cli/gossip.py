@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from tenure.cli.options import friendly, say
+from tenure.cli.node_options import friendly
+from tenure.cli.options import say
 from tenure.clock import SystemClock
 from tenure.errors import ConfigurationError
 from tenure.gossip import (

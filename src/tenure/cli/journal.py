@@ -15,7 +15,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.options import REFUSED, console, friendly, print_json, say, show
+from tenure.cli.node_options import friendly
+from tenure.cli.options import REFUSED, console, print_json, say, show
 from tenure.engines.contracts import Engine, Entry, Journal, Snapshot, Store
 from tenure.engines.urls import redact
 from tenure.jobs.topics import decode_event, decode_gate_event

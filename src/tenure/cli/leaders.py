@@ -11,8 +11,15 @@ from typing import NamedTuple
 import click
 
 from tenure import tracing
+from tenure.cli.node_options import (
+    friendly,
+    gossip_options,
+    log_format_option,
+    one_value,
+    result_key_option,
+    stop_signals,
+)
 from tenure.cli.option_sections import GOSSIP, SectionedCommand
-from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.jobs import GATE_PORT, MANAGER_PORT
@@ -22,9 +29,9 @@ from tenure.jobs.settings import GateSettings
 from tenure.logs import NodeLog, node_log
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, parse_datacenters, serve_gate
-from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.hooks import read_hooks
 from tenure.nodes.manager.serving import ManagerSettings, serve
+from tenure.nodes.pool_settings import PoolSettings
 from tenure.service_manager import ServiceManager
 from tenure.work.result_signatures import read_result_keys
 

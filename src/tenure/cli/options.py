@@ -1,22 +1,20 @@
-"""Options and output that commands share: the address of a datacenter, the client, tables and JSON; and for nodes gossip and the log.
+"""Options and output that commands share: the address of a datacenter, the client, tables and JSON.
 
 It imports no node: every command pays for what this file imports.
 """
 
 from __future__ import annotations
 
-import inspect
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
+from tenure.cli.node_options import one_value, see
 from tenure.client.client import Client
 from tenure.client.job_messages import BulkDone
 from tenure.clock import SystemClock
@@ -26,8 +24,7 @@ from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.states import JobState
-from tenure.logs import LogForm, quiet
-from tenure.nodes.gossip_pool import PoolSettings
+from tenure.logs import quiet
 from tenure.plain_text import plain
 
 if TYPE_CHECKING:  # drawing tables is slow to import, and a node draws none
@@ -138,51 +135,6 @@ def _meant(client: Client, job_id: str) -> str:
         if near:
             return plain(f". Did you mean {' or '.join(dict.fromkeys(near[:3]))}?")
     return ""
-
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-@contextmanager
-def friendly() -> Iterator[None]:
-    """Ends the command with one line for an error of Tenure, instead of a traceback."""
-    try:
-        yield
-    except TenureError as error:
-        raise click.ClickException(f"{error}\n{see(error)}") from error
-
-
-def see(error: TenureError) -> str:
-    """Returns the last line that a command prints of an error: where to read about it."""
-    return f"See {error.page}"
-
-
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """Returns the signals by which a node ends in good order. Under `nohup`, the end of its terminal is none of them."""
-    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return (signal.SIGTERM, signal.SIGINT) if ignores_hangup else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def one_value(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Returns a decorator that adds `options` to a command. In their place the command gets one argument `name`, which `make` returns.
-
-    `make` is called with the options that its parameters name, also those that other decorators added.
-    """
-    wanted = inspect.signature(make).parameters
-
-    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def called(*args: Any, **given: Any) -> Any:
-            with friendly():
-                value = make(**{option: given.pop(option) for option in wanted})
-            return function(*args, **{name: value}, **given)
-
-        found: Callable[..., Any] = called
-        for option in reversed(options):
-            found = option(found)
-        return found
-
-    return decorated
 
 
 _ADDRESS_OPTIONS = (
@@ -342,52 +294,3 @@ def console() -> Console:
 
     # Without a terminal there is no width to fit. 200 columns hold each row of a log or a pipe on one line.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-
-
-def _pool(
-    gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, gossip_no_key: bool
-) -> PoolSettings:
-    if join and not gossip and not gossip_key_file:
-        raise click.UsageError(
-            "--join needs --gossip or --gossip-key-file: say where this node listens, as --gossip 127.0.0.1:0"
-        )
-    return PoolSettings(gossip, join, gossip_advertise, gossip_key_file or "", gossip_no_key)
-
-
-gossip_options = one_value(
-    "pool",
-    _pool,
-    click.option(
-        "--gossip",
-        default="",
-        metavar="HOST:PORT",
-        help="Gossip here, with port 0 on a free one. With a key it need not be said.",
-    ),
-    click.option("--join", multiple=True, metavar="HOST:PORT", help="Members elsewhere to join. Repeatable."),
-    click.option("--gossip-advertise", default="", metavar="HOST:PORT", help="Where members reach it, if elsewhere."),
-    click.option(
-        "--gossip-key-file",
-        type=click.Path(exists=True, dir_okay=False),
-        envvar="TENURE_GOSSIP_KEY_FILE",
-        help="Keys of the pool in base64, one a line; the first encrypts. With it the node gossips; beyond loopback it is required.",
-    ),
-    click.option("--gossip-no-key", is_flag=True, help="Gossip beyond loopback without a key: anybody can join."),
-)
-"""Adds the options of gossip. The command gets one `PoolSettings` as `pool`."""
-
-result_key_option = click.option(
-    "--result-key-file",
-    default="",
-    envvar="TENURE_RESULT_KEYS",
-    metavar="FILE",
-    help="Keys that sign results, for managers and workers: KEY or WORKER KEY on each line; the first signs. Or TENURE_RESULT_KEYS.",
-)
-
-log_format_option = click.option(
-    "--log-format",
-    type=click.Choice([form.value for form in LogForm]),
-    default=LogForm.TEXT.value,
-    show_default=True,
-    envvar="TENURE_LOG_FORMAT",
-    help="Lines for people, or JSON for machines; or TENURE_LOG_FORMAT.",
-)

@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from tenure.cli.node_options import see
 from tenure.cli.options import (
     NOT_COMPLETED,
     STYLES,
@@ -22,7 +23,6 @@ from tenure.cli.options import (
     print_json,
     print_line,
     say,
-    see,
     show,
 )
 from tenure.client.client import Client

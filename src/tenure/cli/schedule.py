@@ -9,17 +9,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.options import (
-    Where,
-    datacenter_options,
-    friendly,
-    is_wide,
-    placed_columns,
-    print_json,
-    say,
-    show,
-    tell_missing,
-)
+from tenure.cli.node_options import friendly
+from tenure.cli.options import Where, datacenter_options, is_wide, placed_columns, print_json, say, show, tell_missing
 from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
 from tenure.control.messages.jobs import Done

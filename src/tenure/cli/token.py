@@ -14,16 +14,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.options import (
-    REFUSED,
-    Where,
-    datacenter_options,
-    friendly,
-    one_value,
-    print_json,
-    say,
-    show,
-)
+from tenure.cli.node_options import friendly, one_value
+from tenure.cli.options import REFUSED, Where, datacenter_options, print_json, say, show
 from tenure.clock import SystemClock
 from tenure.control.messages.tokens import (
     CallerBounds,

@@ -1,41 +1,22 @@
-"""`tenure worker MODULE`: serves the workflows of a module, each in a slot process that can be killed alone."""
+"""`tenure worker MODULE`: serves the workflows of a module, each in a slot process that can be killed alone.
+
+It imports what the options need. Before the rest of a worker is imported, its fork server has been started, and imports the user's modules
+meanwhile: that halves the time to the first job.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Literal, NamedTuple
 
 import click
 
-from tenure import __version__, machine
-from tenure.bound_checks import check
-from tenure.bounds import Priority, QueueName, as_name
+from tenure import machine
+from tenure.cli.node_options import friendly, gossip_options, log_format_option, one_value, result_key_option
 from tenure.cli.option_sections import GOSSIP, SectionedCommand
-from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, result_key_option, stop_signals
-from tenure.clock import SystemClock
-from tenure.jobs.outbox import mailbox_name
-from tenure.logs import NodeLog, node_log
-from tenure.nodes.gossip_pool import PoolSettings
-from tenure.nodes.worker.courier import CONNECT
-from tenure.nodes.worker.metrics import serve_probes
-from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
-from tenure.service_manager import ServiceManager
-from tenure.work.result_signatures import read_result_keys
-from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.supervisor import BROKEN, ENGINE_LOST, Supervisor
-
-ENDINGS = {
-    0: (logging.INFO, "drained"),
-    ENGINE_LOST: (logging.ERROR, "the engine lost what it had accepted; the lines above say more"),
-    BROKEN: (logging.ERROR, "the modules cannot be served; the lines above say why"),
-}
-"""The last line of a worker's log, by its exit code."""
+from tenure.nodes.pool_settings import PoolSettings
+from tenure.randomness import new_id
+from tenure.work.slots.interpreters import BegunServer, begin_fork_server
 
 
 class ProbePort(NamedTuple):
@@ -49,51 +30,31 @@ def _probe_port(health_host: str, health_port: int | None) -> ProbePort | None:
     return None if health_port is None else ProbePort(health_host, health_port)
 
 
+class WorkerOptions(NamedTuple):
+    """The options that become settings of the slots."""
+
+    queues: tuple[str, ...]
+    managed: bool
+    priorities: tuple[int, ...]
+    token: str
+    slots: int
+    concurrency: int
+    lease: float
+    stall: float
+    grace: float
+    settle: float | None
+    memory_limit: int | None
+    drain: str
+    drain_timeout: float
+    handover_within: float
+    result_key_file: str
+    slot_start: Literal["auto", "fork", "spawn"]
+
+
 def _hide_unless(context: click.Context, option: click.Parameter, debuggable: bool) -> None:
     """Hides this process from its slots, which run as the same user: they get neither the engine's URL nor the token (0481)."""
     if not debuggable and not context.resilient_parsing:
         machine.here.hide_memory()
-
-
-def _slot_settings(
-    queues: tuple[str, ...],
-    managed: bool,
-    priorities: tuple[int, ...],
-    token: str,
-    slots: int,
-    concurrency: int,
-    lease: float,
-    stall: float,
-    grace: float,
-    settle: float | None,
-    memory_limit: int | None,
-    drain: str,
-    drain_timeout: float,
-    handover_within: float,
-    result_key_file: str,
-    slot_start: Literal["auto", "fork", "spawn"],
-) -> SlotSettings:
-    lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
-    return SlotSettings(
-        queue=lanes[0],
-        more_queues=lanes[1:],
-        slots=slots,
-        concurrency=concurrency,
-        lease_s=lease,
-        claim_s=min(10.0, lease / 2),
-        stall_s=stall,
-        grace_s=grace,
-        settle_s=settle,
-        memory_limit_mb=memory_limit,
-        drain="handover" if drain == "handover" else "finish",
-        drain_timeout_s=drain_timeout,
-        handover_s=handover_within,
-        slot_start=slot_start,
-        courier=CONNECT if managed else "",
-        token=token,
-        result_keys=read_result_keys(result_key_file),
-        waits_for_engine=True,
-    )
 
 
 @click.command(
@@ -141,7 +102,7 @@ def _slot_settings(
 @click.option(
     "--slot-start",
     type=click.Choice(["auto", "fork", "spawn"]),
-    default="spawn",
+    default="auto",
     show_default=True,
     help="Start each slot anew, or fork it from a process that imported the modules once; auto forks where that is safe.",
 )
@@ -177,13 +138,13 @@ def _slot_settings(
 @result_key_option
 @log_format_option
 @gossip_options
-@one_value("settings", _slot_settings)
+@one_value("options", WorkerOptions)
 def worker(
     modules: tuple[str, ...],
     url: str,
     pool: PoolSettings,
     name: str,
-    settings: SlotSettings,
+    options: WorkerOptions,
     probes: ProbePort | None,
     log_format: str,
 ) -> None:
@@ -198,57 +159,19 @@ def worker(
     SIGTERM, SIGHUP or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
     The exit code is 0 after a drain, 1 when the engine lost what it had accepted, 2 when the modules cannot be served.
     """
-    managed = bool(settings.courier)
-    name = name or (as_name(f"{socket.gethostname()[:80]}-{os.getpid()}") if managed else "")
-    log, service, clock = node_log("worker", name, log_format), ServiceManager(), SystemClock()
-
-    def supervisor(on_change: Callable[[], None]) -> Supervisor:
-        made = Supervisor(list(modules), url, settings, log=log, worker=name, on_change=on_change)
-        made.on_turn = lambda: service.turned(clock.monotonic(), ready=made.ready.is_set())
-        log.info(f"incarnation {made.incarnation}: {settings.slots} slots on {', '.join(map(repr, settings.lanes))}")
-        return made
+    begun = _begin(options.slot_start)
+    from tenure.cli.worker_run import run_worker
 
     with friendly():
-        runner = SupervisedSlots(supervisor, clock=clock)
-        _obey_signals(runner, service)
-        node = WorkerThread(WorkerSettings(name, url, settings.token, __version__, pool), runner, clock=clock, log=log)
-        if managed:
-            node.start()
-        with _probed(runner, node, probes, log):
-            code = runner.run()
-            node.stop()
-    log.log(*ENDINGS[code])
+        code = run_worker(list(modules), url, name, pool, options, probes, log_format, begun)
     raise SystemExit(code)
 
 
-@contextmanager
-def _probed(slots: SupervisedSlots, node: WorkerThread, port: ProbePort | None, log: NodeLog) -> Iterator[None]:
-    """Serves the probes of this worker within the block, where a port is given."""
-    if port is None:
-        yield
-        return
-    server = serve_probes(slots, lambda: node.node, port.host, port.port, SystemClock())
-    log.info(f"probes on {server.address}")
+def _begin(slot_start: str) -> BegunServer | None:
+    """Starts the fork server, where slots may be forked. None also where there is no process to be had: the supervisor tries again, and says so."""
+    if slot_start == "spawn" or not machine.here.forks_slots:
+        return None
     try:
-        yield
-    finally:
-        server.stop()
-
-
-def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the mailboxes of these queues, highest priority first; within one priority in the order given."""
-    for queue in queues:
-        check(queue, QueueName, field="queue")
-    for priority in priorities:
-        check(priority, Priority, field="priority")
-    ordered = sorted(set(priorities), reverse=True)
-    return tuple(mailbox_name(queue, priority) for priority in ordered for queue in queues or ("default",))
-
-
-def _obey_signals(slots: SupervisedSlots, service: ServiceManager) -> None:
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        slots.drain()
-        service.stopping()
-
-    for number in stop_signals():
-        signal.signal(number, on_signal)
+        return begin_fork_server(new_id())
+    except OSError:
+        return None

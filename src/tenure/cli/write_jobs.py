@@ -9,17 +9,16 @@ from typing import Any
 import click
 import msgspec
 
+from tenure.cli.node_options import one_value, see
 from tenure.cli.options import (
     NOT_COMPLETED,
     Where,
     address_options,
     datacenter_options,
     job_filters,
-    one_value,
     print_json,
     print_line,
     say,
-    see,
     tell_many,
 )
 from tenure.client.job import Job

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tenure.jobs import budget
 from tenure.jobs.book import JobBook, Lane
 from tenure.jobs.catalogue import in_words
-from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.mailbox_names import mailbox_name
 
 STRANDED_AFTER_S = 60.0
 PARKED_AFTER_S = 30.0

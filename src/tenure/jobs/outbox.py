@@ -6,15 +6,12 @@ one; a revoked key stays revoked; a directive is the whole desired state.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tenure.bounds import MAILBOX_CHARS
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
@@ -23,6 +20,7 @@ from tenure.jobs.door import candidates
 from tenure.jobs.endings import has_live_parent, left_a_message
 from tenure.jobs.fair_lanes import key_room, key_weight, window
 from tenure.jobs.learned_gaps import Learned, learned_for
+from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
@@ -80,43 +78,6 @@ class AttemptStanding(NamedTuple):
 def message_key(job_id: str, workflow: str) -> str:
     """Returns the key of a workflow's message. A workflow's name has no slash, so keys of different jobs never meet."""
     return f"{job_id}/{workflow}"
-
-
-def mailbox_name(queue: str, priority: int) -> str:
-    """Returns the mailbox of one priority of a queue, as earlier releases used it for all workflows. Workers still drain it."""
-    return f"{queue}.p{priority}"
-
-
-def work_mailbox(queue: str, priority: int, function: str, version: str) -> str:
-    """Returns the mailbox of one workflow in one version, as `queue.pN/function/version`. Different parts never share a name.
-
-    Version "" is that of work which any version may do. A name cannot hold every part, so a digest of all parts stands in for those that do
-    not fit. The digest begins with a dot, as no version does. A version that ends like `.p0` would make the name that of a queue with slashes.
-    """
-    plain = f"{queue}.p{priority}/{function}/{version}"
-    if len(plain) <= MAILBOX_CHARS and _PART.fullmatch(function) and (not version or _PART.fullmatch(version)):
-        return plain
-    tail = f".p{priority}/.{_digest(queue, priority, function, version)}"
-    return queue[: MAILBOX_CHARS - len(tail)] + tail
-
-
-def mailbox_for(queue: str, workflow: str, version: str = "") -> str:
-    """Returns the mailbox of one workflow without managers, as `queue/workflow/version`: only workers that serve it look there.
-
-    Version "" is that of work which any version may do.
-    """
-    plain = f"{queue}/{workflow}/{version}"
-    if len(plain) <= MAILBOX_CHARS and _PART.fullmatch(workflow) and (not version or _PART.fullmatch(version)):
-        return plain
-    tail = f"/.{_digest(queue, workflow, version)}"
-    return queue[: MAILBOX_CHARS - len(tail)] + tail
-
-
-def _digest(*parts: str | int) -> str:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=10).hexdigest()
-
-
-_PART = re.compile(r"(?!.*\.p-?[0-9]+\Z)[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def to_dispatch(

@@ -25,14 +25,15 @@ from tenure import __version__, tracing
 from tenure.clock import SystemClock
 from tenure.control.async_caller import HttpCaller
 from tenure.errors import TenureError
-from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.mailbox_names import mailbox_name
 from tenure.local.host_process import PRIORITIES, Begin, Failed, HostSaid, Listening, Serving, ToHost, channel_of_host
 from tenure.logs import NodeLog, log_to
 from tenure.nodes.process import Environment, open_engine
-from tenure.nodes.worker.courier import CONNECT, LeaderCourier
+from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots
+from tenure.nodes.worker.supervised_slots import CONNECT, SupervisedSlots
 from tenure.nodes.worker.worker import ManagedWorker
-from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
+from tenure.nodes.worker.worker_process import WorkerSettings, WorkerThread
 from tenure.randomness import fresh_random, new_id
 from tenure.work.line_channel import LineChannel
 from tenure.work.registry import Registry

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,12 +24,12 @@ from tenure.errors import ConfigurationError, GossipError, TenureError
 from tenure.gossip import GossipNode, GossipSettings, Keyring, format_address, format_key, parse_address, parse_key
 from tenure.gossip.messages import Address, MemberState
 from tenure.gossip.net.transport import GossipTransport
-from tenure.gossip.settings import require_key
 from tenure.health.node_states import HealthPiggyback, NodeType, PoolWord
 from tenure.health.overload import OverloadState
 from tenure.health.window import INTERVAL_S, CompletionRate, EventWindow
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
+from tenure.nodes.pool_settings import PoolSettings
 from tenure.nodes.slot_runner import SlotsView
 from tenure.randomness import IdSource, Random, fresh_random, new_id, secret_bytes
 
@@ -43,27 +43,9 @@ TELL_EVERY_S = 5.0
 LEAVE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    """The address, the seeds and the keys with which a node gossips. With neither a `bind` nor a key it does not gossip."""
-
-    bind: str = ""
-    """host:port; port 0 for a free one. Empty, with a key: the address from which this machine reaches the engine, and a free port."""
-    join: tuple[str, ...] = ()
-    """Addresses of any members. The node dials them again while they are missing."""
-    advertise: str = ""
-    key_file: str = ""
-    """Keys in base64, one a line; the first encrypts. A rotation of keys is written to it."""
-    no_key: bool = False
-    """True allows gossip without a key beyond loopback."""
-    label: str = "tenure"
-
-    def __post_init__(self) -> None:
-        if self.bind:
-            require_key(parse_address(self.bind), is_keyed=bool(self.key_file), no_key=self.no_key)
-
-    def keyring(self) -> Keyring | None:
-        return file_keyring(Path(self.key_file)) if self.key_file else None
+def keyring_of(settings: PoolSettings) -> Keyring | None:
+    """Returns the keys of a pool; None where it has none. Raises `ConfigurationError`."""
+    return file_keyring(Path(settings.key_file)) if settings.key_file else None
 
 
 def file_keyring(path: Path) -> Keyring:
@@ -271,7 +253,7 @@ async def pooled(
         advertise=parse_address(settings.advertise) if settings.advertise else None,
         settings=GossipSettings.lan(label=settings.label, no_key=settings.no_key),
         tags=tags_of(kind, name, ""),
-        keyring=settings.keyring(),
+        keyring=keyring_of(settings),
         clock=clock,
         random=random or fresh_random(),
         ids=ids,

@@ -38,8 +38,8 @@ from tenure.control.problems import problem
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
 from tenure.errors import NodeRefusedError, NodeUnavailableError, OutOfBoundsError, SimulationDeadlockError
+from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.outbox import mailbox_name
 from tenure.logs import NodeLog, log_to
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.process import Environment

@@ -328,7 +328,7 @@ class Attempt:
         return msgspec.structs.replace(result, suspended=waits, version=waits.version or self._prepared().version)
 
     def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
-        handle, shown = self.handle, self.record.read()
+        handle, shown = self.handle, self.record.read(cold=False)
         if failure is not None:
             failure = failure.after_beats(handle.history, handle.occupant, shown, self._clock)
         return WorkResult(

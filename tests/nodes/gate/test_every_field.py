@@ -33,8 +33,8 @@ from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
 from tenure.jobs.catalogue import offer_digest
+from tenure.jobs.mailbox_names import work_mailbox
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.outbox import work_mailbox
 from tenure.jobs.states import JobState, OnFailure
 from tenure.served_workflow import KeyLimit, ServedWorkflow
 from tenure.sim.planes import SimCaller

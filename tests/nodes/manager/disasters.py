@@ -18,9 +18,9 @@ from tenure.backoff import Retry
 from tenure.control.messages.jobs import Done, Submit
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.jobs.catalogue import offer_digest
+from tenure.jobs.mailbox_names import work_mailbox
 from tenure.jobs.messages import JobGlobalCancel
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.outbox import work_mailbox
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.manager.manager import Manager
 from tenure.served_workflow import ServedWorkflow

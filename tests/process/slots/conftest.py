@@ -19,7 +19,8 @@ from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine, Mailbox
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.fork_messages import SLOT_NAME
-from tenure.work.slots.processes import MARK, all_processes, read_stat
+from tenure.work.slots.interpreters import MARK
+from tenure.work.slots.processes import all_processes, read_stat
 
 APP = Path(__file__).parent / "app.py"
 

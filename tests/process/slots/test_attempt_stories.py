@@ -195,7 +195,7 @@ def slot_processes(url: str) -> Iterator[tuple[Callable[[str], bool], Callable[[
         yield (
             lambda job: any(
                 reading.phase is Phase.RUNNING and reading.occupant is not None and reading.occupant.job == job
-                for _, reading in supervisor.readings()
+                for _, reading in supervisor.board.readings()
             ),
             supervisor.cancel,
         )

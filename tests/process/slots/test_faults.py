@@ -240,7 +240,8 @@ def test_a_module_that_cannot_be_imported_ends_the_worker_with_its_traceback(des
 
 def test_slots_that_start_to_fail_later_back_off_and_recover(desk: Desk, tmp_path: Path) -> None:
     flag = tmp_path / "break"
-    worker = desk.start(*QUICK, TENURE_TEST_BREAK_IMPORT=str(flag))
+    # Each slot imports the modules anew: forked ones have what was imported before the flag.
+    worker = desk.start(*QUICK, "--slot-start", "spawn", TENURE_TEST_BREAK_IMPORT=str(flag))
     desk.send("add", one=1)
     desk.answer()
     flag.touch()

@@ -14,7 +14,7 @@ from tests.process.slots.conftest import APP
 from tenure.clock import SystemClock
 from tenure.engines import Engine, Mailbox
 from tenure.engines.contracts import Message
-from tenure.nodes.worker.worker_process import SupervisedSlots
+from tenure.nodes.worker.supervised_slots import SupervisedSlots
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.memory import kept_bytes
 
-from tenure.jobs.outbox import mailbox_for, work_mailbox
+from tenure.jobs.mailbox_names import mailbox_for, work_mailbox
 from tenure.work.delivery import WorkItem
 from tenure.work.slots.claims import MOST_PAUSE_S, PATIENCE_S, STRANGER_PATIENCE_S, ClaimFilter, ServedMailboxes
 

@@ -48,7 +48,7 @@ from tenure.jobs import JobBook, Outcome
 from tenure.jobs.book import Lane
 from tenure.jobs.catalogue import lane_named
 from tenure.jobs.fair_lanes import busiest_keys
-from tenure.jobs.outbox import mailbox_name, work_mailbox
+from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 from tenure.jobs.queues import QueueRecord, SetQueue
 from tenure.jobs.workers import DrainWorker
 from tenure.nodes.gossip_pool import MANAGERS, NODES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tenure.control.messages.workers import WorkerReport
 from tenure.health.least_loss import MarkWatch
 from tenure.jobs.book import WorkflowKey, lane_of
-from tenure.jobs.outbox import mailbox_name, message_key
+from tenure.jobs.mailbox_names import mailbox_name
+from tenure.jobs.outbox import message_key
 from tenure.jobs.preemption import Preemption, Running, choose, may_give_way, overdue
 from tenure.jobs.steering import MoveJob
 from tenure.nodes.fleet.fleet import Fleet

@@ -36,7 +36,7 @@ from tenure.jobs.budget import claimed
 from tenure.jobs.decisions import Event
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
-from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
 from tenure.jobs.settings import KEEP_ARCHIVE_S, PAGED_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.jobs.submission import JobSubmitted
@@ -45,7 +45,7 @@ from tenure.jobs.work_left import work_left
 from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
 from tenure.nodes.fleet.member import HEALTHCHECK_S, FleetSettings, verdicts
-from tenure.nodes.gossip_pool import TELL_EVERY_S, EngineSeeds, Pool, PoolSettings, pooled
+from tenure.nodes.gossip_pool import TELL_EVERY_S, EngineSeeds, Pool, pooled
 from tenure.nodes.hook_delivery import hooked
 from tenure.nodes.hooks import HookSettings, check_hook
 from tenure.nodes.manager.manager import Manager, ManagerSetup
@@ -60,6 +60,7 @@ from tenure.nodes.node_process import (
     node_process,
     readiness,
 )
+from tenure.nodes.pool_settings import PoolSettings
 from tenure.work.result_signatures import ResultKeys
 
 _WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)

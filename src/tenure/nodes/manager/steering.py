@@ -14,8 +14,8 @@ from tenure.control.messages.steering import (
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobBook
 from tenure.jobs.book import lane_of
+from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import WorkflowRecord
-from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
 from tenure.jobs.waits import SendSignal

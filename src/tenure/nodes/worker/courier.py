@@ -83,9 +83,6 @@ def connect(engine_url: str, token: str) -> LeaderCourier:
     return LeaderCourier(engine_url, token)
 
 
-CONNECT = f"{__name__}:connect"
-
-
 def child_view(view: JobView) -> ChildView:
     steps, attempts = sum(one.steps for one in view.workflows), sum(one.attempt for one in view.workflows)
     single = len(view.workflows) == 1

@@ -15,8 +15,8 @@ from tenure.clock import Clock
 from tenure.nodes.slot_runner import SlotsView
 
 if TYPE_CHECKING:
+    from tenure.nodes.worker.supervised_slots import SupervisedSlots
     from tenure.nodes.worker.worker import ManagedWorker
-    from tenure.nodes.worker.worker_process import SupervisedSlots
 
 NodeOf = Callable[[], "ManagedWorker | None"]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from tenure.backoff import delay_after
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Consumer, Engine
-from tenure.jobs.outbox import mailbox_for as mailbox_for
-from tenure.jobs.outbox import work_mailbox
+from tenure.jobs.mailbox_names import mailbox_for as mailbox_for
+from tenure.jobs.mailbox_names import work_mailbox
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkHead, WorkItem, WorkMessage, WorkResult
 from tenure.work.registry import Registry

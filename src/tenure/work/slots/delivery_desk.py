@@ -61,11 +61,11 @@ class DeliveryDesk:
         log: NodeLog,
         errors: IsolatedErrors,
         on_engine_lost: Callable[[EngineWentBackError], None],
+        on_handed_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._page, self._calls, self._clock, self._random, self._log = page, calls, clock, random, log
-        self.engine_lost = on_engine_lost
-        self._lock = threading.Condition()
-        """Guards everything below."""
+        self.engine_lost, self._on_handed_over = on_engine_lost, on_handed_over
+        self._lock = threading.Condition()  # guards everything below
         self._mailboxes = ServedMailboxes(settings.lanes, managed=bool(settings.courier))
         self._filter = ClaimFilter(worker, knows=self._mailboxes.knows)
         self._peers: int | None = None
@@ -182,6 +182,12 @@ class DeliveryDesk:
             return self._queue.all_at_hand
 
     @property
+    def is_empty(self) -> bool:
+        """Returns True while nothing that was claimed is here: nothing waits, and no slot has anything."""
+        with self._lock:
+            return not (self._by_receipt or self._aside or self._unanswered)
+
+    @property
     def waiting(self) -> int:
         """Returns how many items were claimed and have not started."""
         with self._lock:
@@ -294,6 +300,8 @@ class DeliveryDesk:
             frames.setdefault(claim.seat, []).append(_hand_over_of(claim))
         for seat, works in frames.items():
             self._channels[seat].send(*works)
+        if frames:
+            self._on_handed_over()
 
     def _has_started(self, claim: ClaimedWork) -> bool:
         return self._page.has_started(claim.held.entry, claim.number)

@@ -11,6 +11,7 @@ import gc
 import sys
 import threading
 from collections.abc import Collection, Iterator
+from itertools import compress
 from random import Random
 
 from tenure import machine
@@ -75,15 +76,27 @@ def _children() -> str:
 
 def _generators() -> str:
     own = getattr(sys.modules["random"], "_inst", None)  # Python seeds this one again in a forked child
-    for one in gc.get_objects():
-        kind = type(one)  # not isinstance: that asks a lazy proxy for its class, and may run anything
-        if issubclass(kind, Random) and not issubclass(kind, DIFFERS_AFTER_FORK) and one is not own:
+    objects = gc.get_objects()
+    types = list(map(type, objects))
+    # By their types, each once: there are some hundred of them, and a hundred thousand objects or more.
+    # Not isinstance: that asks a lazy proxy for its class, and may run anything.
+    # By their ids: a class of a strange metaclass cannot be hashed.
+    every = dict(zip(map(id, types), types, strict=True))
+    kinds = {
+        number
+        for number, kind in every.items()
+        if issubclass(kind, Random) and not issubclass(kind, DIFFERS_AFTER_FORK)
+    }
+    for one in compress(objects, map(kinds.__contains__, map(id, types))):
+        if one is not own:
             return f"holds a random generator{_place_of(one)}, which would give every slot the same numbers"
     numpy_random = sys.modules.get("numpy.random")
-    kinds = tuple(getattr(numpy_random, name) for name in ("Generator", "RandomState") if hasattr(numpy_random, name))
+    numpy_kinds = tuple(
+        getattr(numpy_random, name) for name in ("Generator", "RandomState") if hasattr(numpy_random, name)
+    )
     shared = getattr(getattr(numpy_random, "mtrand", None), "_rand", None)  # `reseed_after_fork` takes care of it
-    for where, value in _globals():
-        if kinds and issubclass(type(value), kinds) and value is not shared:
+    for where, value in _globals() if numpy_kinds else ():
+        if issubclass(type(value), numpy_kinds) and value is not shared:
             return f"holds a random generator in {where}, which would give every slot the same numbers"
     return ""
 

@@ -66,8 +66,8 @@ class ForkServer:
         imported = ImportedModules([control.fileno()])
         self._ground: SlotGround = prepare(order.modules, Path(order.folder), order.memory_limit_mb, imported.loaded)
         self._unsafe = imported.reason
-        gc.collect()
-        # The collector then never writes to what the slots share: a write would give each of them a copy.
+        # The collector then never writes to what the slots share: a write would give each of them a copy. What is garbage by now stays; to
+        # collect it first would delay every worker's first job.
         gc.freeze()
 
     def serve(self) -> None:

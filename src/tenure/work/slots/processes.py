@@ -22,9 +22,7 @@ from tenure.clock import Clock
 from tenure.errors import ForeignFileError
 from tenure.machine import ProcessStat
 from tenure.work.delivery import MAX_EVIDENCE_CHARS, Cause
-
-MARK = "TENURE_INCARNATION"
-"""Environment variable that every descendant of a slot inherits: strays of a dead worker are found by it."""
+from tenure.work.slots.interpreters import MARK
 
 
 def read_stat(pid: int) -> ProcessStat | None:
@@ -125,6 +123,13 @@ class StartedProcesses:
     def begin(self, attempt: int) -> None:
         """Records that an attempt, named by its record, starts now."""
         self._began[attempt] = machine.here.started_now(self._clock.boottime(), self._clock.wall())
+
+    def over(self, attempt: int) -> None:
+        """Records that an attempt runs no more, and that nothing of it is left to end."""
+        self._began.pop(attempt, None)
+
+    def runs(self, attempt: int) -> bool:
+        return attempt in self._began
 
     def end(self, attempt: int) -> int:
         """Ends the processes that an attempt started; returns how many. It takes about a microsecond when there is no child."""

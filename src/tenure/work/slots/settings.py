@@ -50,7 +50,7 @@ class SlotSettings:
     """The supervisor looks at the board this often: a stall or a lost lease is seen at most this much later."""
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
-    slot_start: Literal["auto", "fork", "spawn"] = "spawn"
+    slot_start: Literal["auto", "fork", "spawn"] = "auto"
     """Slots are forked from a process that has imported the modules once, or spawned. `auto` spawns where a fork is unsafe; `fork` refuses to serve then."""
     courier: str = ""
     """`module:function` that connects a worker with the managers, for workflows that submit jobs; empty: they cannot."""

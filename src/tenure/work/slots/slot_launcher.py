@@ -10,8 +10,6 @@ import contextlib
 import os
 import selectors
 import socket
-import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -33,10 +31,10 @@ from tenure.work.slots.fork_messages import (
     read_answer,
 )
 from tenure.work.slots.frames import FrameChannel, StartSlot
-from tenure.work.slots.processes import MARK, kill_tree
+from tenure.work.slots.interpreters import BegunServer, begin_fork_server, start_interpreter
+from tenure.work.slots.processes import kill_tree
 from tenure.work.slots.slot_process import SlotProcess
 
-SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN", "TENURE_RESULT_KEYS")
 ANSWER_S = 60.0
 """A server that has imported its modules and does not fork for this long is stopped or stuck: it is replaced."""
 BURY_S = 10.0
@@ -44,25 +42,10 @@ MOST_SERVERS = 5
 """After so many servers that died, slots are spawned: something on this machine does not let a server live."""
 
 
-def _start_interpreter(module: str, end: socket.socket, incarnation: str) -> subprocess.Popen[bytes]:
-    """Starts a fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor.
-
-    Slots have no engine, so they get no URL and no token.
-    """
-    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    return subprocess.Popen(  # noqa: S603  our own interpreter and module
-        [sys.executable, "-m", f"tenure.work.slots.{module}", str(end.fileno())],
-        pass_fds=[end.fileno()],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**environment, MARK: incarnation},
-    )
-
-
 def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = _start_interpreter("slot_main", theirs, start.incarnation)
+        process = start_interpreter("slot_main", theirs, start.incarnation)
     return SlotProcess(process.pid, _channel(ours, start), Path(start.folder), now, process=process)
 
 
@@ -84,15 +67,10 @@ class AskedSlot(NamedTuple):
 class ServerProcess:
     """A running fork server, from the supervisor's side."""
 
-    def __init__(self, order: PrepareModules, incarnation: str) -> None:
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
-                self.process = _start_interpreter("fork_server", theirs, incarnation)
-        except OSError:
-            self.socket.close()
-            raise
-        self.socket.send(msgspec.msgpack.encode(order))
+    def __init__(self, begun: BegunServer, order: PrepareModules) -> None:
+        self.socket, self.process = begun.socket, begun.process
+        with contextlib.suppress(OSError):  # it is gone, which `read` says too
+            self.socket.send(msgspec.msgpack.encode(order))
         self.socket.setblocking(False)
         self.ready_at: float | None = None
         """Monotonic time at which it had imported the modules."""
@@ -138,7 +116,10 @@ class SlotLauncher:
         *,
         clock: Clock,
         log: NodeLog,
+        begun: BegunServer | None = None,
     ) -> None:
+        """`begun`: a server that was started before; it becomes the first one."""
+        self._begun = begun
         self._order, self._incarnation, self._selector = order, incarnation, selector
         self._clock, self._log, self._mode = clock, log, mode
         self._forks = mode != "spawn" and machine.here.forks_slots
@@ -168,7 +149,8 @@ class SlotLauncher:
         if not self._forks or self._server is not None:
             return
         self._servers += 1
-        self._server = ServerProcess(self._order, self._incarnation)
+        begun, self._begun = self._begun or begin_fork_server(self._incarnation), None
+        self._server = ServerProcess(begun, self._order)
         self._selector.register(self._server.socket, selectors.EVENT_READ, self)
 
     def launch(self, start: StartSlot) -> bool:

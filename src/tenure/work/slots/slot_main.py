@@ -88,6 +88,8 @@ class Slot:
         """The work at hand; None after the last of it."""
         self._take: Callable[[list[HandOver | None]], object] = self._fill_inbox
         self._cancelled_at: dict[int, float] = {}
+        self._taken = self._over = 0
+        """Items that came, which only the listening thread counts, and those that are over, which only the thread counts that runs them."""
         self._pid = os.getpid()
 
     def trouble(self, text: str) -> None:
@@ -142,6 +144,12 @@ class Slot:
             await self.registry.surroundings.end()
 
     def attempt_steps(self, work: HandOver, index: int) -> Steps[None]:
+        try:
+            yield from self._attempt_steps(work, index)
+        finally:
+            self._over += 1
+
+    def _attempt_steps(self, work: HandOver, index: int) -> Steps[None]:
         """Runs one attempt in a record, from its hand-over to its outcome. What goes wrong on it ends it alone."""
         if not self._may_start(work):
             decline(work, self.channel)
@@ -177,6 +185,7 @@ class Slot:
             # Before the outcome is handed over: the next attempt must not meet the processes of this one.
             if has_children():
                 yield partial(self.end_processes, attempt)
+            self.processes.over(index)
             self._finish(attempt, delivery, result, self.clock.monotonic() - begun)
         finally:
             self.end(attempt)
@@ -224,7 +233,8 @@ class Slot:
             self.trouble(f"{occupant.workflow} ({occupant.job}) left {ended} processes behind: ended")
 
     def end(self, attempt: Attempt) -> None:
-        self.end_processes(attempt)  # of one that did not get as far as an outcome
+        if self.processes.runs(attempt.record.index):  # it did not get as far as an outcome
+            self.end_processes(attempt)
         attempt.record.clear()
         self.handles.pop(attempt.record.index, None)
         self._cancelled_at.pop(attempt.record.index, None)
@@ -242,7 +252,8 @@ class Slot:
         with selectors.DefaultSelector() as selector:
             selector.register(frames.socket, selectors.EVENT_READ)
             while True:
-                if selector.select(LOOK_EVERY_S):
+                # While nothing is here there is no lease to count down, and a slot without work costs nothing.
+                if selector.select(None if self._taken == self._over else LOOK_EVERY_S):
                     self._obey(frames.read())
                     if not frames.open:
                         kill_tree(os.getpid())  # the supervisor is gone: end this process and all that it started
@@ -253,6 +264,7 @@ class Slot:
         for frame in frames:
             if isinstance(frame, HandOver):
                 works.append(frame)
+                self._taken += 1
             elif isinstance(frame, SlotAnswer):
                 self.channel.heard(frame)
             elif isinstance(frame, ServeRecords):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
@@ -20,8 +21,8 @@ from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkFailure
 from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.frames import SlotBroken, SlotFrame, SlotReady, SlotTrouble, StartSlot
+from tenure.work.slots.interpreters import MARK
 from tenure.work.slots.processes import (
-    MARK,
     cgroup_oom_kills,
     describe_exit,
     last_dump,
@@ -150,14 +151,17 @@ class SlotPool:
         frames = slot.channel.read(to_the_end=last)
         if last or not slot.channel.open:
             # Before anything else: a closed socket that stays registered would wake us for ever.
-            self._selector.unregister(slot.channel.socket)
+            with suppress(KeyError):  # it was heard to its end before
+                self._selector.unregister(slot.channel.socket)
         work = [frame for frame in frames if not self._heard(slot, frame)]
         if work:
             self._listener.slot_said(slot, work)
 
     def _heard(self, slot: SlotProcess, frame: SlotFrame) -> bool:
         """Returns False for a frame that concerns work."""
-        if isinstance(frame, SlotReady):
+        if isinstance(frame, SlotReady) and self._launcher.refusal and not self.ever_ready:
+            pass  # the server that refused became this slot, and the supervisor ends, however quick it was
+        elif isinstance(frame, SlotReady):
             slot.state, self.ever_ready, self.broken = SlotState.SPARE, True, None
             self.serves = tuple(frame.workflows)
             self._listener.slot_ready()
@@ -184,6 +188,13 @@ class SlotPool:
                 self._listener.slot_seated(spare)
 
     @property
+    def is_whole(self) -> bool:
+        """Returns True while every seat has a slot, a spare one is ready, and nothing is left to send, to start or to bury."""
+        spares = sum(slot.state is SlotState.SPARE for slot in self.slots)
+        whole = self.serving == self._settings.slots and spares == 1 and len(self.slots) == self._settings.slots + 1
+        return whole and not (self._to_bury or self._launcher.asked or any(slot.channel.unsent for slot in self.slots))
+
+    @property
     def lost_line(self) -> bool:
         """Returns True when a slot's channel is closed: it has died, or is about to."""
         return any(not slot.channel.open for slot in self.slots)
@@ -201,9 +212,9 @@ class SlotPool:
 
     def _bury_slot(self, slot: SlotProcess, ended: Ended) -> None:
         self.slots.remove(slot)
-        if slot.channel.open:
-            with self._errors.isolate(f"hearing the last words of slot {slot.pid}"):
-                self.hear(slot, last=True)  # its outcomes among them
+        with self._errors.isolate(f"hearing the last words of slot {slot.pid}"):
+            # Its outcomes among them. A channel that was seen closed by sending may have some, too, and its socket is registered.
+            self.hear(slot, last=True)
         cause, reason, evidence = describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory)
         if os.WIFSIGNALED(ended.status) and not slot.killed_by_us:
             evidence |= stack_evidence(last_dump(slot.dump_path))  # what the fault handler wrote as it died

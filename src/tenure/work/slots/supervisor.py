@@ -8,33 +8,34 @@ end the supervisor.
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from random import Random
 
 from tenure.beat.board import BeatBoard, board_folder
-from tenure.beat.record import BeatReading, Totals
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Fence
-from tenure.errors import BoardError, EngineWentBackError
+from tenure.errors import EngineWentBackError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource, fresh_random, new_id
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import CancelCode, WorkFailure
 from tenure.work.result_signatures import signer_for
 from tenure.work.runner import IsolatedErrors
+from tenure.work.slots.call_inbox import CallInbox
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.claim_queue import MOST_AHEAD
 from tenure.work.slots.frames import SlotBroken, SlotFrame
+from tenure.work.slots.interpreters import BegunServer
+from tenure.work.slots.look_times import LookTimes
 from tenure.work.slots.processes import adopt_orphans, kill_strays
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.shared_board import SharedBoard
 from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
 from tenure.work.slots.slot_launcher import SlotLauncher
 from tenure.work.slots.slot_process import SlotProcess
@@ -75,11 +76,13 @@ class Supervisor:
         folder: Path | None = None,
         worker: str = "",
         on_change: Callable[[], None] = lambda: None,
+        begun: BegunServer | None = None,
     ) -> None:
+        """`begun`: a fork server that was started for this supervisor before."""
         self.settings = settings or SlotSettings()
         self._modules, self._engine_url, self._ids = modules, engine_url, ids
         self._clock, self._random = clock or SystemClock(), random or fresh_random()
-        self.incarnation = ids()
+        self.incarnation, self._begun = begun.incarnation if begun is not None else ids(), begun
         self.worker = worker or self.incarnation
         """The worker's name. It may stay the same over several starts; the incarnation does not."""
         self._log = log or NodeLog("worker", self.worker)
@@ -87,18 +90,16 @@ class Supervisor:
         self._on_change = on_change  # called from `run`'s thread when an attempt began or ended
         self.on_turn: Callable[[], None] = lambda: None  # called from there at each turn of its loop
         self._errors = IsolatedErrors(self._log)
-        self._board: BeatBoard | None = None
-        self._board_lock = threading.Lock()
+        self.board = SharedBoard()
         self._parts: SupervisorParts | None = None
         self._open_seats: frozenset[int] | None = None  # those that may get new work; None for all
-        self._steps, self._handover, self._engine_lost = 0, "", ""  # the last: the words of an engine that lost work
+        self._handover, self._engine_lost = "", ""  # the last: the words of an engine that lost work
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
         self._private = self._folder / self.incarnation  # of this start: logs of running attempts and stack dumps
         self._engine_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
         self._courier_threads = ThreadPoolExecutor(max_workers=COURIER_THREADS, thread_name_prefix="tenure-courier")
-        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._wake_in, self._wake_out = socket.socketpair()
+        self._inbox, self._looks = CallInbox(self._errors), LookTimes(self.settings.tick_s)
         self._draining, self._stopping, self._drain_deadline = False, False, float("inf")
         self.ready = threading.Event()
         """Set once every seat has a slot that serves."""
@@ -108,30 +109,30 @@ class Supervisor:
     def drain(self) -> None:
         """Claim nothing more, finish or hand over what runs, then return from `run`. A second call hands over now."""
         self._stopping, self._draining = self._draining, True
-        self._wake_up()
+        self._inbox.ring()
 
     def stop(self) -> None:
         """Hands everything over now."""
         self._draining = self._stopping = True
-        self._wake_up()
+        self._inbox.ring()
 
     def hand_over(self, reason: str) -> None:
         """Claim nothing more, ask what runs to stop, kill it after its grace, then return from `run`."""
         self._handover, self._draining = reason, True
-        self._wake_up()
+        self._inbox.ring()
 
     def engine_lost(self, error: EngineWentBackError) -> None:
         """The engine lost what it had acknowledged: kill what runs, settle nothing of it, and return from `run` (decision 0295)."""
         self._engine_lost = self._engine_lost or str(error)
-        self._wake_up()
+        self._inbox.ring()
 
     def admit(self, most: int | None, peers: int = 0) -> None:
         """Lets `most` slots take new work from now on, None all of them. `peers` counts the other workers that could do it."""
-        self._later(lambda: self._admit(most, peers))
+        self._inbox.put(lambda: self._admit(most, peers))
 
     def hold(self, holds: Sequence[HeldWord]) -> None:
         """Sets everything that is down: clocks of attempts that wait for it stand still, and only some of them may try."""
-        self._later(lambda: self._running().attempts.brake.tell(holds))
+        self._inbox.put(lambda: self._running().attempts.brake.tell(holds))
 
     def _admit(self, most: int | None, peers: int) -> None:
         busy = {index // self.settings.concurrency for index in self._running().attempts.records}
@@ -149,43 +150,21 @@ class Supervisor:
         reason = reason or "cancelled by request"
         found = [
             (index, reading.serial)
-            for index, reading in self.readings()
+            for index, reading in self.board.readings()
             if reading.occupant is not None and reading.occupant.is_of(job, workflow_id, attempt, fence)
         ]
         for index, serial in found:
-            self._later(self._canceller(index, serial, reason))
-        parts = self._parts if self._board is not None else None
+            self._inbox.put(self._canceller(index, serial, reason))
+        parts = self._parts if self.board.is_open else None
         return (parts is not None and parts.desk.cancel(job, workflow_id, attempt, fence, reason)) or bool(found)
 
     def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
         return lambda: self._running().attempts.cancel(index, CancelCode.CANCEL, reason, serial=serial)
 
-    def readings(self) -> list[tuple[int, BeatReading]]:
-        """Returns a reading of every record that is not damaged; an empty list before `run` and after it."""
-        with self._board_lock:
-            found = []
-            for record in self._board.records if self._board else ():
-                with contextlib.suppress(BoardError):
-                    found.append((record.index, record.read()))
-            return found
-
     @property
     def mishaps(self) -> int:
         """Counts the errors of Tenure itself that ended one thing here. Its name is the metric's, `tenure_worker_mishaps`."""
         return self._errors.count
-
-    def lease_of(self, index: int, serial: int) -> float:
-        """Returns the boot time at which the lease of an attempt is lost; 0 before `run` and after it."""
-        with self._board_lock:
-            return self._board.records[index].lease_of(serial) if self._board else 0.0
-
-    def totals(self) -> Totals:
-        """Returns the totals of all attempts since this supervisor started."""
-        with self._board_lock:
-            found = [record.totals() for record in self._board.records] if self._board else []
-        # A slot moves a record's steps from one word to another as the next attempt begins. A read in between would show fewer.
-        self._steps = max(self._steps, sum(one.steps for one in found))
-        return Totals(sum(one.completed for one in found), sum(one.failed for one in found), self._steps)
 
     @property
     def accepting(self) -> bool:
@@ -209,7 +188,14 @@ class Supervisor:
         adopt_orphans()
         with selectors.DefaultSelector() as selector:
             launcher = make_launcher(
-                self.settings, self._modules, self._private, self.incarnation, selector, self._clock, self._log
+                self.settings,
+                self._modules,
+                self._private,
+                self.incarnation,
+                selector,
+                self._clock,
+                self._log,
+                self._begun,
             )
             try:
                 with self._errors.isolate("starting the fork server"):
@@ -244,7 +230,7 @@ class Supervisor:
             modules=self._modules,
             incarnation=self.incarnation,
             worker=self.worker,
-            board=self._open(),
+            board=self.board.open,
             page=page,
             folder=self._private,
             clock=self._clock,
@@ -256,7 +242,8 @@ class Supervisor:
             engine_threads=self._engine_threads,
             courier_threads=self._courier_threads,
             courier=SharedCourier(self.settings, self._engine_url).get,
-            later=self._later,
+            later=self._inbox.put,
+            on_handed_over=self._work_handed_over,
             on_engine_lost=self.engine_lost,
         )
         return make_parts(context, engine, selector, self)
@@ -267,13 +254,10 @@ class Supervisor:
         self._engine_threads.shutdown(wait=True)
         self._courier_threads.shutdown(wait=False, cancel_futures=True)
         kill_strays(self.incarnation)
-        with self._board_lock:
-            self._open().close()
-            self._board = None
+        self.board.close()
         parts.page.close()
         shutil.rmtree(self._private, ignore_errors=True)
-        self._wake_in.close()
-        self._wake_out.close()
+        self._inbox.close()
 
     # What the pool tells (`SlotListener`).
 
@@ -302,32 +286,26 @@ class Supervisor:
     def _open_board(self, engine_name: str) -> ClaimPage:
         records = self.settings.slots * self.settings.concurrency
         identity = own_identity(self.incarnation, self.worker, engine_name, self._clock)
-        self._board = BeatBoard.create(self._folder, records, identity)
+        self.board.opened(BeatBoard.create(self._folder, records, identity))
         self._private.mkdir(mode=0o700)
         return ClaimPage.create(self._folder, self.incarnation, records + min(self.settings.slots, 16) * MOST_AHEAD)
-
-    def _open(self) -> BeatBoard:
-        assert self._board is not None, "it is open while it runs"
-        return self._board
 
     def _running(self) -> SupervisorParts:
         assert self._parts is not None, "they are there while it runs"
         return self._parts
 
     def _loop(self, selector: selectors.BaseSelector, parts: SupervisorParts) -> int:
-        pool, next_look = parts.pool, 0.0
-        selector.register(self._wake_out, selectors.EVENT_READ, None)
+        pool, looks = parts.pool, self._looks
+        selector.register(self._inbox.bell, selectors.EVENT_READ, None)
         while True:
             self.on_turn()
             with self._errors.isolate("starting slots"):
                 pool.keep()
-            self._hear(selector, parts, next_look)
-            while not self._done.empty():
-                with self._errors.isolate("what was to be done next"):
-                    self._done.get()()
-            if self._clock.monotonic() >= next_look or pool.lost_line or self._draining:
+            self._hear(selector, parts)
+            self._inbox.make_calls()
+            if not looks.wait_s(self._clock.monotonic()) or pool.lost_line or self._draining:
                 self._look(parts)
-                next_look = self._clock.monotonic() + self.settings.tick_s
+                looks.looked(self._clock.monotonic(), partial(self._has_nothing_to_watch, parts))
             if lost := self._engine_lost:
                 self._log.error(f"ALARM: this worker ends, and drops what it holds without settling it: {lost}")
                 parts.attempts.drop_all()
@@ -352,17 +330,26 @@ class Supervisor:
         with self._errors.isolate("looking at what was claimed"):
             parts.attempts.end_stuck(parts.desk.look())
 
-    def _hear(self, selector: selectors.BaseSelector, parts: SupervisorParts, next_look: float) -> None:
-        """Waits for the next look, or until a slot sends something or another thread calls `_wake_up`."""
+    def _has_nothing_to_watch(self, parts: SupervisorParts) -> bool:
+        is_quiet = not parts.attempts.records and parts.desk.is_empty and parts.pool.is_whole
+        return is_quiet and self.ready.is_set() and not self._draining
+
+    def _work_handed_over(self) -> None:
+        if self._looks.resting:
+            self._inbox.ring()
+
+    def _hear(self, selector: selectors.BaseSelector, parts: SupervisorParts) -> None:
+        """Waits for the next look, or until a slot sends something or another thread rings."""
         if parts.desk.at_load:
             # Every slot has work at hand: to read what they send a little later, together, costs less.
             self._clock.sleep(NAP_S)
         unsent = [slot for slot in parts.pool.slots if slot.channel.unsent]
-        wait_s = NAP_S if unsent else max(0.0, next_look - self._clock.monotonic())
+        wait_s = NAP_S if unsent else self._looks.wait_s(self._clock.monotonic())
         heard = False
         for key, _ in selector.select(wait_s):
+            self._looks.disturbed(self._clock.monotonic())
             if key.data is None:
-                self._wake_out.recv(4_096)
+                self._inbox.heard()
             else:
                 heard = True
                 with self._errors.isolate(f"hearing slot {key.data.pid}"):
@@ -387,13 +374,3 @@ class Supervisor:
         if self._stopping:
             attempts.kill_now()
         return not parts.pool.slots
-
-    def _later(self, call: Callable[[], None]) -> None:
-        self._done.put(call)
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        try:
-            self._wake_in.send(b"x", socket.MSG_DONTWAIT)
-        except OSError:
-            return  # the buffer is full: it is awake already

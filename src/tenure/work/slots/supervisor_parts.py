@@ -27,6 +27,7 @@ from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.delivery_calls import DeliveryCalls
 from tenure.work.slots.delivery_desk import DeliveryDesk
 from tenure.work.slots.fork_messages import PrepareModules
+from tenure.work.slots.interpreters import BegunServer
 from tenure.work.slots.processes import read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import SlotDeliveries
@@ -68,6 +69,8 @@ class SupervisorContext:
     courier: Callable[[], JobCourier]
     later: Callable[[Callable[[], None]], None]
     """Brings a call to the supervisor's thread."""
+    on_handed_over: Callable[[], None]
+    """Called from any thread after work was handed to a slot."""
     on_engine_lost: Callable[[EngineWentBackError], None]
 
 
@@ -96,9 +99,10 @@ def make_launcher(
     selector: selectors.BaseSelector,
     clock: Clock,
     log: NodeLog,
+    begun: BegunServer | None = None,
 ) -> SlotLauncher:
     order = PrepareModules(modules, str(folder), os.getpid(), settings.memory_limit_mb)
-    return SlotLauncher(settings.slot_start, order, incarnation, selector, clock=clock, log=log)
+    return SlotLauncher(settings.slot_start, order, incarnation, selector, clock=clock, log=log, begun=begun)
 
 
 def open_engine(
@@ -180,6 +184,7 @@ def _make_desk(context: SupervisorContext, engine: Engine, lines: FileLines) -> 
         ids=context.ids,
         log=context.log,
         errors=context.errors,
+        on_handed_over=context.on_handed_over,
         on_engine_lost=context.on_engine_lost,
     )
 
