@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ class Load:
 
     def __init__(self, url: str) -> None:
         self.engines = [Engine.open(url) for _ in range(2)]
+        self._patient = re.sub(r"\btimeout=[0-9.]+", "timeout=60", url)
         self.sent: set[int] = set()
         self.settled: list[int] = []
         self.unsure: set[int] = set()
@@ -87,7 +89,12 @@ class Load:
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
-        mailbox, replies = self.engines[0].mailbox("work"), self.engines[0].mailbox("done")
+        # The short deadlines were the point while the server was silent. A busy machine keeps it from answering in them at any time.
+        with Engine.open(self._patient) as engine:
+            self._check(engine)
+
+    def _check(self, engine: Engine) -> None:
+        mailbox, replies = engine.mailbox("work"), engine.mailbox("done")
         while messages := mailbox.receive(100, 30):
             for message in messages:
                 message.settle(message.body)
@@ -103,7 +110,7 @@ class Load:
         assert len(missing) <= held, f"lost: {sorted(missing)[:10]}"
         assert set(answers) <= self.sent | self.unsure
         assert self.epochs == sorted(set(self.epochs))
-        entries = self.engines[1].journal("log").read(0, limit=100_000)
+        entries = engine.journal("log").read(0, limit=100_000)
         assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
         assert [entry.epoch for entry in entries] == sorted(entry.epoch for entry in entries)
         assert len({entry.append_id for entry in entries}) == len(entries), "an entry was appended twice"
