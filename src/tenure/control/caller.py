@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
+import http.client
 import threading
-from typing import NamedTuple
 
 import msgspec
 
-from tenure.control.http_exchange import BrokenAnswer, exchange
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import decode_reply
 from tenure.control.messages.wire import Reply, Request, path_of
@@ -57,31 +54,16 @@ def read_answer(status: int, retry_after: str, body: bytes) -> Reply:
         )
 
 
-class _NodeSocket(NamedTuple):
-    """A connection to a node, and the fields of a head that are the same for all of its requests."""
-
-    sock: socket.socket
-    fields: str
-
-
-def _authorization(token: str) -> str:
-    if not token:
-        return ""
-    if not token.isprintable():
-        raise ConfigurationError(
-            "the token has a line end or another control character in it", remedy="Give it without"
-        )
-    return f"Authorization: Bearer {token}\r\n"
-
-
 class Caller:
     """Asks nodes, one request at a time, over connections that stay open. Not for several threads."""
 
     def __init__(self, *, token: str = "", tls: ClientTls | None = None) -> None:
         """Without `tls`, `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name the files."""
         self._tls = tls if tls is not None else ClientTls.from_environment()
-        self._authorization = _authorization(token)
-        self._open: dict[str, _NodeSocket] = {}
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._open: dict[str, http.client.HTTPConnection] = {}
         self._reached = Reached.NOBODY
 
     def ask(self, address: str, request: Request, timeout: float) -> Reply:
@@ -89,14 +71,14 @@ class Caller:
         kept = address in self._open
         try:
             return self._ask(address, request, timeout)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self._drop(address)
             if not kept or isinstance(error, TimeoutError):
                 raise unanswered(address, error, self._reached) from error
         # The node may have closed a kept connection meanwhile. Only a new one shows if the node is there.
         try:
             return self._ask(address, request, timeout)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self._drop(address)
             raise unanswered(address, error, self._reached) from error
 
@@ -104,42 +86,33 @@ class Caller:
         connection, self._reached = self._open.get(address), Reached.ANSWER
         if connection is None:
             self._reached = Reached.NOBODY
-            connection = self._open[address] = self._connect(address, timeout)
-            if isinstance(connection.sock, ssl.SSLSocket):
+            connection = self._open[address] = self._connection(address)
+            connection.timeout = timeout
+            connection.connect()
+            if isinstance(connection, http.client.HTTPSConnection):
                 self._reached = Reached.PEER
-        connection.sock.settimeout(timeout)
-        body = _encode(request)
-        head = f"POST {path_of(request)} HTTP/1.1\r\n{connection.fields}Content-Length: {len(body)}\r\n\r\n"
-        try:
-            answer = exchange(connection.sock, head.encode("latin-1"), body, most=MAX_REPLY_BYTES)
-        except BrokenAnswer as error:
-            if error.begun:
-                self._reached = Reached.ANSWER
-            raise
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        connection.request("POST", path_of(request), _encode(request), self._headers)
+        answer = connection.getresponse()
         self._reached = Reached.ANSWER
-        if not answer.reusable:
-            self._drop(address)
-        return read_answer(answer.status, answer.retry_after, answer.body)
+        body = answer.read(MAX_REPLY_BYTES + 1)
+        if len(body) > MAX_REPLY_BYTES:
+            raise http.client.HTTPException(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
+        return read_answer(answer.status, answer.headers.get("Retry-After", ""), body)
 
-    def _connect(self, address: str, timeout: float) -> _NodeSocket:
+    def _connection(self, address: str) -> http.client.HTTPConnection:
         host, port = parse_address(address)
         context = self._tls.context_for(address)
-        sock = socket.create_connection((host, port), timeout)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if context is not None:
-                sock = context.wrap_socket(sock, server_hostname=host)
-        except BaseException:
-            sock.close()
-            raise
-        name = host if host.isascii() else host.encode("idna").decode()
-        own = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-        return _NodeSocket(sock, f"Host: {own}\r\nContent-Type: application/json\r\n{self._authorization}")
+        if context is None:
+            return http.client.HTTPConnection(host, port)
+        return http.client.HTTPSConnection(host, port, context=context)
 
     def _drop(self, address: str) -> None:
         connection = self._open.pop(address, None)
         if connection is not None:
-            connection.sock.close()
+            connection.close()
 
     def close(self) -> None:
         for address in list(self._open):
