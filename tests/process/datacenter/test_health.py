@@ -157,7 +157,8 @@ def test_a_worker_whose_only_work_is_silent_as_it_may_be_asks_is_granted_and_liv
     if (
         silent_s < DEFAULTS["stall"] - 5
     ):  # it took this test longer than the silence may last: then an attempt was ended, rightly
-        assert anna.verdict == "drain"  # it was denied more: no new work, and yet it lives
+        # It was denied more: no new work, and yet it lives. The leader of another term begins with a verdict of its own.
+        assert anna.verdict == "drain" or datacenter.said().count("leads with epoch") > 1
         assert anna.left_s > 0
         assert view.workflows[0].attempt == 1, told()
 
