@@ -39,8 +39,8 @@ def run(report: Report) -> None:
 def slot_context() -> Context:
     """Returns the context of work that runs in a slot: its beats go to a board in shared memory."""
     clock = SystemClock()
-    mailbox: InMemoryMailbox[int, int] = InMemoryMailbox(clock=clock)
-    mailbox.send(1)
+    mailbox: InMemoryMailbox[WorkItem, WorkResult] = InMemoryMailbox(clock=clock)
+    mailbox.send(WorkItem(workflow="w"))
     [message] = mailbox.receive(1, 3_600)
     board = BeatBoard.private(1)
     occupant = Occupant(ticket=message.ticket, job="j", workflow="w", attempt=1, queue="q", stall_s=60)
