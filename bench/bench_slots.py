@@ -39,7 +39,7 @@ def run(report: Report) -> None:
 def slot_context() -> Context:
     """Returns the context of work that runs in a slot: its beats go to a board in shared memory."""
     clock = SystemClock()
-    mailbox: InMemoryMailbox[WorkItem, WorkResult] = InMemoryMailbox(clock=clock)
+    mailbox: InMemoryMailbox[WorkItem, WorkResult] = InMemoryMailbox(body=WorkItem, clock=clock)
     mailbox.send(WorkItem(workflow="w"))
     [message] = mailbox.receive(1, 3_600)
     board = BeatBoard.private(1)
