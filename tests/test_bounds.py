@@ -32,8 +32,8 @@ from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.submission import SubmitJob
 from tenure.work.delivery import WorkResult
 
-FREE = {"arguments", "body", "payload", "result"}
-"""JSON of the user's own: bounded by its size and depth where it is read."""
+FREE = {"arguments", "body", "payload", "result", "signals"}
+"""JSON of the user's own, and schemas of it: bounded by its size and depth where it is read."""
 ROOTS: list[Any] = [*(one.request for one in OPERATIONS), WorkResult]
 
 

@@ -160,10 +160,9 @@ def worker(
     The exit code is 0 after a drain, 1 when the engine lost what it had accepted, 2 when the modules cannot be served.
     """
     begun = _begin(options.slot_start)
-    from tenure.cli.worker_run import run_worker
-
     with friendly():
-        code = run_worker(list(modules), url, name, pool, options, probes, log_format, begun)
+        worker_run = machine.posix_module("tenure.cli.worker_run", "tenure worker")
+        code = worker_run.run_worker(list(modules), url, name, pool, options, probes, log_format, begun)
     raise SystemExit(code)
 
 
