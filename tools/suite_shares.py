@@ -38,7 +38,7 @@ SHARES = {
     "checks": Share(45),
     # Half of their time these wait for servers, leases and processes: several keep two cores busy, and the simulator has the rest.
     "process": Share(310, 6),
-    "contract": Share(140, 6),
+    "contract": Share(150, 6),
     "browser": Share(60, 0, during="contract"),  # one browser, in the process that collects
     "seeds": Share(20, 2, during="contract"),
     # The fuzzer computes, and so does the manager that it asks: with a low priority its leader would lose its term.
