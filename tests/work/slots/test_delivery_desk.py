@@ -138,7 +138,7 @@ class Site:
             on_engine_lost=_never,
         )
         self.desk = DeliveryDesk(
-            SlotSettings(wait_s=1.0, **settings),
+            SlotSettings(**{"wait_s": 1.0, **settings}),
             self.engine,
             self.page,
             "w-1",
@@ -227,6 +227,29 @@ def test_an_idle_worker_settles_at_once_and_waits_in_the_same_exchange(tmp_path:
         made.answered(2)
         took = time.monotonic() - begun
         assert made.counter.exchanges - before <= 2 + math.ceil(took / 1.0)  # long polls of a second end meanwhile
+
+
+def test_ended_work_keeps_no_supervisor_awake_while_the_claim_that_settles_it_waits(tmp_path: Path) -> None:
+    with site(tmp_path, done, wait_s=4 * PATIENCE_S) as (made, _):
+        made.send(1)
+        made.answered(1)
+        _until(lambda: made.desk.is_empty)
+
+
+def test_work_that_a_slot_has_keeps_the_supervisor_awake(tmp_path: Path) -> None:
+    hold = threading.Event()
+
+    def slow(work: HandOver) -> list[SlotFrame]:
+        hold.wait(PATIENCE_S)
+        return done(work)
+
+    with site(tmp_path, slow) as (made, slot):
+        assert made.desk.is_empty
+        made.send(1)
+        _until(lambda: bool(slot.handed))
+        assert not made.desk.is_empty
+        hold.set()
+        made.answered(1)
 
 
 def test_jobs_whose_duration_nobody_knows_are_claimed_one_at_a_time(tmp_path: Path) -> None:

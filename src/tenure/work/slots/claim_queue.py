@@ -151,6 +151,11 @@ class ClaimQueue:
         return len(self._queue) + beyond
 
     @property
+    def is_empty(self) -> bool:
+        """Returns True when no item waits and no slot has one."""
+        return not self._queue and not any(seat.handed for seat in self._seats.values())
+
+    @property
     def wanted_ahead(self) -> int:
         """Returns how many more to claim beside `idle_places`, so that slots with short work do not run out of it."""
         return max(0, self._most_ahead - self.waiting)

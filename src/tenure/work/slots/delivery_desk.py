@@ -183,9 +183,12 @@ class DeliveryDesk:
 
     @property
     def is_empty(self) -> bool:
-        """Returns True while nothing that was claimed is here: nothing waits, and no slot has anything."""
+        """Returns True while nothing here needs a look: nothing waits, and no slot has anything.
+
+        Ended work that is being settled needs none. It is settled together with a claim that may wait for 20 s.
+        """
         with self._lock:
-            return not (self._by_receipt or self._aside or self._unanswered)
+            return self._queue.is_empty and not (self._aside or self._unanswered)
 
     @property
     def waiting(self) -> int:
