@@ -27,11 +27,10 @@ from tenure.engines.contracts import (
     Settlement,
 )
 from tenure.engines.long_poll import LoopWaiter
-from tenure.engines.memory.consumer import MemoryConsumer
 from tenure.engines.memory.engine import MemoryEngine
 from tenure.engines.memory.journal import MemoryJournal
-from tenure.engines.memory.mailbox import MemoryMailbox
-from tenure.engines.memory.polls import MemoryPolls
+from tenure.engines.memory.mailbox import MemoryConsumer, MemoryMailbox
+from tenure.engines.memory.shared_mailbox import MemoryPolls
 from tenure.errors import EngineClosedError, TenureError
 
 ResultT = TypeVar("ResultT")

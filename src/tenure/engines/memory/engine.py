@@ -29,11 +29,9 @@ from tenure.engines.contracts import (
     Term,
 )
 from tenure.engines.mailbox_records import MessageRecord
-from tenure.engines.memory.consumer import MemoryConsumer
 from tenure.engines.memory.journal import JournalEntries, MemoryJournal
-from tenure.engines.memory.mailbox import MemoryMailbox
-from tenure.engines.memory.polls import MemoryPolls
-from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, SharedMailbox
+from tenure.engines.memory.mailbox import MemoryConsumer, MemoryMailbox
+from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, MemoryPolls, SharedMailbox
 from tenure.engines.send_across import EntryPlace
 from tenure.errors import ConfigurationError, EngineClosedError
 from tenure.randomness import IdSource, new_id

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tenure.engines.mailbox_records import HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
+from tenure.engines.mailbox_records import HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord, claim_ranked
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger_records import HAND_OVER_S, Delivery, Handed, LoggedMailbox, StandingClaim
-from tenure.engines.ranked_claim import claim_ranked
 from tenure.errors import KeyRefusedError
 
 if TYPE_CHECKING:

@@ -1,7 +1,13 @@
-"""`postgresql://`: the engine object. It checks the server when it opens, owns the sessions and the listener, and hands out handles."""
+"""`postgresql://`: the engine object, and its journal, election and store. It checks the server when it opens, owns the sessions and the listener, and
+hands out handles.
+
+Each operation of the three is one function of `sql/`. An append is a compare-and-swap on the journal's head row. An election has one row per
+seat, taken and renewed by compare-and-swap in the server's time.
+"""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import hashlib
 import logging
@@ -12,20 +18,123 @@ import psycopg
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.checked_handles import HandleTypes, OperationMetrics
+from tenure.engines.checked_handles import (
+    CheckedElection,
+    CheckedStore,
+    HandleTypes,
+    OperationMetrics,
+    PolledJournal,
+    first_above,
+)
 from tenure.engines.checked_mailbox import CheckedMessage
-from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
+from tenure.engines.contracts import (
+    MAX_SCAN_BYTES,
+    Appended,
+    Entry,
+    Fence,
+    Finding,
+    Head,
+    Leader,
+    Message,
+    Refusal,
+    Sent,
+    Snapshot,
+    Term,
+)
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
 from tenure.engines.postgres.connections import PostgresConnections, PostgresSession, Rows
 from tenure.engines.postgres.consumer import PostgresConsumer
-from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
 from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox, PostgresMessage, across, outcomes, send_across
 from tenure.engines.send_across import EntryPlace
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
-from tenure.errors import TenureError
+from tenure.errors import LimitError, TenureError, Truncated
 from tenure.randomness import Random, fresh_random
+
+
+class PostgresJournal(PolledJournal):
+    topic_prefix = "j/"
+    engine: PostgresEngine
+
+    def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+        seq, last, newest = self.engine.ask("append", self.name, events, epoch, expect, append_id)[0]
+        return int(seq) if seq is not None else self.refuse_append(epoch, expect, newest, last)
+
+    def head(self) -> Head:
+        rows = self.engine.ask("head", self.name)
+        return Head(*rows[0]) if rows else Head(0, 0)
+
+    def _read(self, after: int, limit: int) -> list[Entry]:
+        rows = self.engine.ask("read", self.name, after, min(limit, 2**31 - 1))
+        if rows and rows[-1][0] is not None:
+            raise Truncated(after, rows[-1][0] + 1)
+        return [Entry(seq, epoch, append_id, at, tuple(events)) for _, seq, epoch, append_id, at, events in rows]
+
+    def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
+        if seq < 0:
+            raise LimitError("seq", seq, "0 or more")
+        refused, current = self.engine.ask("snapshot", self.name, state, seq, epoch)[0]
+        if refused is not None:
+            self._refuse_snapshot(refused, seq, epoch, current)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        rows = self.engine.ask("latest_snapshot", self.name)
+        return Snapshot(*rows[0]) if rows else None
+
+    def truncate(self, seq: int) -> None:
+        self.engine.ask("truncate", self.name, seq)
+
+
+class PostgresElection(CheckedElection):
+    engine: PostgresEngine
+
+    def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
+        rows = self.engine.ask("campaign", self.name, candidate, ttl, above)
+        return int(rows[0][0]) if rows else None
+
+    def _renew(self, term: Term) -> int | None:
+        newest: int | None = self.engine.ask("renew", self.name, term.epoch, float(term.ttl))[0][0]
+        return newest
+
+    def resign(self, term: Term) -> None:
+        self.engine.ask("resign", self.name, term.epoch)
+
+    def current(self) -> Leader | None:
+        rows = self.engine.ask("leader", self.name)
+        return Leader(*rows[0]) if rows else None
+
+
+class PostgresStore(CheckedStore):
+    engine: PostgresEngine
+
+    def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> Fence | None:
+        generation, delivery = fence if fence is not None else (None, None)
+        refused = self.engine.ask("put", self.name, key, value, generation, delivery, ttl)
+        return Fence(*refused[0]) if refused else None
+
+    def _get(self, key: str) -> bytes | None:
+        value: bytes | None = self.engine.ask("get", self.name, key)[0][0]
+        return value
+
+    def _delete(self, key: str) -> bool:
+        return bool(self.engine.ask("remove", self.name, key)[0][0])
+
+    def _list(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]:
+        return [key for (key,) in self.engine.ask("list", self.name, prefix, after, first_above(prefix), limit)]
+
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None:
+        self.engine.ask("put_many", self.name, builtins.list(values), builtins.list(values.values()), *fence, ttl)
+
+    def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]:
+        return dict(self.engine.ask("get_many", self.name, keys))
+
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> builtins.list[tuple[str, bytes]]:
+        bounds = prefix, after, first_above(prefix)
+        return [
+            (key, value) for key, value in self.engine.ask("scan", self.name, *bounds, limit, MAX_SCAN_BYTES, reverse)
+        ]
+
 
 log = logging.getLogger("tenure.engines.postgres")
 

@@ -17,10 +17,9 @@ from tenure.engines.contracts import Appended, Finding, Message, Sent
 from tenure.engines.send_across import EntryPlace
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
-from tenure.engines.sqlite.consumer import SqliteConsumer
 from tenure.engines.sqlite.database import SCHEMA_VERSION, Database
 from tenure.engines.sqlite.journal_election_store import SqliteElection, SqliteJournal, SqliteStore, pack_events
-from tenure.engines.sqlite.mailbox import SqliteMailbox
+from tenure.engines.sqlite.mailbox import SqliteConsumer, SqliteMailbox
 from tenure.engines.sqlite.message import KEY_MEMORY_US, SqliteMessage
 from tenure.engines.sqlite.wakeup_page import FileWakeups
 from tenure.errors import EngineClosedError, EngineError
