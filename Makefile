@@ -37,8 +37,8 @@ corpus: dev ## The hang corpus: every way to hang, every slow and healthy job, i
 	@$(BIN)/python -m corpus
 	@test -z "$(PEERS)" || $(BIN)/python -m corpus --quiet --short --runtime peers
 
-soak: dev servers ## The long versions of the simulations and fault tests
-	@$(BIN)/python tools/run_tests.py --soak
+soak: dev servers ## The long versions of the simulations and fault tests, then two hours of chaos (CHAOS_HOURS=… for another time)
+	@$(BIN)/python tools/run_tests.py --soak; long=$$?; $(BIN)/python tools/chaos_rounds.py --hours $(or $(CHAOS_HOURS),2) && exit $$long
 
 docs: ## Build the documentation as a site that works offline, in build/site
 	@$(PYTHON) tools/bootstrap.py docs
