@@ -18,7 +18,8 @@ import openai
 from bench.harness import Report
 from tenure.agent import Prompt, Session, ToolContext, ToolResult, tool
 from tenure.agent.providers import OpenAIAdapter
-from tenure.beat import Heartbeat, LeaseExtender
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender
 from tenure.testing import ScriptedAdapter, create_test_message
 from tenure.testing.model import calls, says
 from tenure.testing.model_server import ModelServer

@@ -13,7 +13,9 @@ from typing import Any
 
 from bench.baselines.document_beat import DocumentHeartbeat, DocumentLeaseExtender, LockedHeartbeat, LockedOnceHeartbeat
 from bench.harness import Report
-from tenure.beat import HealthServer, Heartbeat, LeaseExtender
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender
+from tenure.beat.probes import HealthServer
 from tenure.testing import create_test_message
 
 BEATS = 200_000

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from bench.baselines import document_health as document
 from bench.harness import Report, rate
 from tenure.clock import ManualClock
-from tenure.health import NodeHealthTracker, WorkerHealthState
+from tenure.health.node_states import WorkerHealthState
+from tenure.health.tracker import NodeHealthTracker
 
 NODES = 100_000
 FEWER = 5_000

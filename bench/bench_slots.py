@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from bench.harness import Report, rate
-from tenure.beat import Heartbeat
 from tenure.beat.board import BeatBoard
+from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.record import Occupant, Phase
 from tenure.clock import SystemClock
 from tenure.engines import Engine, InMemoryMailbox, MemoryEngine, Outgoing

@@ -23,7 +23,7 @@ from tenure.agent import (
     ToolContext,
     ToolResult,
 )
-from tenure.beat import LeaseExtenderConfig
+from tenure.beat.lease import LeaseExtenderConfig
 from tenure.clock import ManualClock
 from tenure.engines.sqlite.message import SqliteMessage
 from tenure.engines.urls import open_engine

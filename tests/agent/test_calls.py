@@ -23,7 +23,7 @@ from tenure.agent import (
 )
 from tenure.agent.providers import AnthropicAdapter, AsyncAnthropicAdapter, AsyncOpenAIAdapter, OpenAIAdapter
 from tenure.backoff import Retry
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import Cancelled, LeaseLostError, ProviderRateLimitedError, ProviderStalledError
 from tenure.testing.model_server import ModelServer

@@ -28,7 +28,7 @@ from tenure.agent import (
     tool,
 )
 from tenure.agent.events import Corrected, ToolAnswered, UserSaid
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import ManualClock
 from tenure.errors import (
     LimitError,

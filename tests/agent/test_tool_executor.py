@@ -20,7 +20,7 @@ from tenure.agent import (
     ToolExecutor,
     ToolResult,
 )
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import ManualClock, SystemClock
 from tenure.errors import ConfigurationError, LeaseLostError, Permanent, ResourceMissingError, RetryAfter
 

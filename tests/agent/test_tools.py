@@ -23,7 +23,8 @@ from tenure.agent import (
     ToolUse,
 )
 from tenure.agent.agent_loop import result_of
-from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.errors import Cancelled

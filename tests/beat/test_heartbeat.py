@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import ManualClock
 from tenure.errors import LimitError
 

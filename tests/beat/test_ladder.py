@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.beat import Ladder, LeaseExtenderConfig
-from tenure.beat.lease import adapted_interval, derived_interval, remembered_gap
+from tenure.beat.ladder import Ladder
+from tenure.beat.lease import LeaseExtenderConfig, adapted_interval, derived_interval, remembered_gap
 from tenure.errors import LadderError
 
 seconds = st.floats(0.001, 40_000)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig
 from tenure.beat.metrics import LeaseMetrics
 from tenure.clock import ManualClock
 from tenure.errors import LimitError

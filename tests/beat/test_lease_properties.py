@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
-from tenure.beat.lease import adapted_interval
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig, adapted_interval
 from tenure.clock import ManualClock
 from tenure.testing import FakeMailbox, create_test_message
 

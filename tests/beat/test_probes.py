@@ -15,9 +15,11 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tenure.beat import HealthServer, Heartbeat, LoopState, LoopVitals, Readiness, judge_readiness, readiness_of
+from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.metrics import LeaseMetrics
+from tenure.beat.probes import HealthServer
+from tenure.beat.watchdog import LoopState, LoopVitals, Readiness, judge_readiness, readiness_of
 from tenure.clock import ManualClock
 from tenure.errors import ConfigurationError, LimitError, PortTakenError
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from tenure.beat import Heartbeat, StallReport, Watchdog
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.watchdog import StallReport, Watchdog
 from tenure.clock import ManualClock
 from tenure.errors import LimitError
 

@@ -18,7 +18,7 @@ import pytest
 import tenure
 from tenure import Permanent, workflow
 from tenure.agent import MainLoopResult
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import ManualClock, SystemClock
 from tenure.engines import Engine
 from tenure.gossip import GossipNode, GossipSettings

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import LimitError
-from tenure.health import BrakeConfig, BrakePhase, EvictionBrake
+from tenure.health.brake import BrakeConfig, BrakePhase, EvictionBrake
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tenure.clock import ManualClock
 from tenure.errors import LimitError, UnknownWorkerError
-from tenure.health import (
-    BrakePhase,
-    ExtensionConfig,
-    ExtensionTracker,
-    HealthcheckExtensionRequest,
-    WorkerHealthManager,
-    WorkerHealthState,
-)
+from tenure.health.brake import BrakePhase
+from tenure.health.deadlines import ExtensionConfig, WorkerHealthManager
+from tenure.health.extension import ExtensionTracker, HealthcheckExtensionRequest
+from tenure.health.node_states import WorkerHealthState
 
 
 def report(clock: ManualClock, worker_id: str = "w", **changes: object) -> WorkerHealthState:

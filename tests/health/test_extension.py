@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import LimitError
-from tenure.health import (
+from tenure.health.extension import (
     ExtensionTracker,
     HealthcheckExtensionRequest,
     HealthcheckExtensionResponse,

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import LimitError
-from tenure.health import HybridOverloadDetector, OverloadConfig, OverloadState
-from tenure.health.overload import Bounds, RequestKind, why_shed
+from tenure.health.overload import Bounds, HybridOverloadDetector, OverloadConfig, OverloadState, RequestKind, why_shed
 
 
 def feed(detector: HybridOverloadDetector, latency_ms: float, rounds: int, **load: float) -> OverloadState:

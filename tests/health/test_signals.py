@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import LimitError
-from tenure.health import (
-    GateHealthState,
-    HealthConfig,
-    ManagerHealthState,
-    NodeHealthState,
-    ProgressState,
-    WorkerHealthState,
-    classify,
-)
+from tenure.health.node_states import GateHealthState, ManagerHealthState, WorkerHealthState
+from tenure.health.signals import HealthConfig, NodeHealthState, ProgressState, classify
 
 NOW = 1_000.0
 WORKER = WorkerHealthState("w", NOW, 0, True, 2, 4, 4, 1.0)

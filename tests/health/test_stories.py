@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from tenure.clock import ManualClock
-from tenure.health import (
-    CompletionRate,
-    HealthcheckExtensionRequest,
-    ProgressWindow,
-    WorkerHealthManager,
-    WorkerHealthState,
-)
+from tenure.health.deadlines import WorkerHealthManager
+from tenure.health.extension import HealthcheckExtensionRequest
+from tenure.health.node_states import WorkerHealthState
+from tenure.health.window import CompletionRate, ProgressWindow
 
 
 class Datacenter:

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tenure.clock import ManualClock
-from tenure.health import BrakeConfig, BrakePhase, HealthClass, NodeHealthTracker, WorkerHealthState
+from tenure.health.brake import BrakeConfig, BrakePhase
+from tenure.health.node_states import WorkerHealthState
+from tenure.health.signals import HealthClass
+from tenure.health.tracker import NodeHealthTracker
 
 Tracker = NodeHealthTracker[WorkerHealthState]
 

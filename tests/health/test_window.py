@@ -7,16 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.memory import kept_bytes
 
 from tenure.errors import LimitError
-from tenure.health import (
-    CompletionRate,
-    EventWindow,
-    FlowWindow,
-    ManagerHealthState,
-    ProgressWindow,
-    WorkerHealthState,
-    classify_datacenter,
-)
-from tenure.health.window import ExpiryHeap
+from tenure.health.node_states import ManagerHealthState, WorkerHealthState
+from tenure.health.placement import classify_datacenter
+from tenure.health.window import CompletionRate, EventWindow, ExpiryHeap, FlowWindow, ProgressWindow
 
 
 def test_an_event_counts_for_one_interval_and_then_as_history() -> None:

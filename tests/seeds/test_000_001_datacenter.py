@@ -11,7 +11,8 @@ from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import AskWhy, Problem, Submit
 from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
-from tenure.health import HealthcheckExtensionRequest, RoutingDecision
+from tenure.health.extension import HealthcheckExtensionRequest
+from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import WorkflowState
 
 

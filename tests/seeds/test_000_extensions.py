@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tenure.clock import ManualClock
 from tenure.errors import LimitError, UnknownWorkerError
-from tenure.health import (
+from tenure.health.deadlines import WorkerHealthManager
+from tenure.health.extension import (
     Denial,
     ExtensionTracker,
     HealthcheckExtensionRequest,
     HealthcheckExtensionResponse,
-    WorkerHealthManager,
-    WorkerHealthState,
     extension_bound,
 )
+from tenure.health.node_states import WorkerHealthState
 
 
 @pytest.fixture

@@ -13,20 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.clock import ManualClock
-from tenure.health import (
+from tenure.health.deadlines import WorkerHealthManager
+from tenure.health.node_states import (
     GateHealthState,
-    HealthClass,
     HealthPiggyback,
-    HealthSignals,
     ManagerHealthState,
-    NodeHealthState,
-    NodeHealthTracker,
-    WorkerHealthManager,
     WorkerHealthState,
-    classify,
-    classify_datacenter,
     has_quorum,
 )
+from tenure.health.placement import classify_datacenter
+from tenure.health.signals import HealthClass, HealthSignals, NodeHealthState, classify
+from tenure.health.tracker import NodeHealthTracker
 
 CLOCK = ManualClock(start=1_000.0)
 NOW = 1_000.0

@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 from prometheus_client import REGISTRY
 
-from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
-from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import ExtensionOutcome, LeaseExtender, LeaseExtenderConfig
 from tenure.clock import ManualClock
 from tenure.testing import FakeMailbox, create_test_message
 from tenure.work.slots.attempt_supervision import note_renewal

@@ -31,7 +31,8 @@ from tenure.agent import (
     tool,
 )
 from tenure.agent.prompt import OutputT
-from tenure.beat import Heartbeat, LeaseExtenderConfig
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtenderConfig
 from tenure.clock import ManualClock
 from tenure.engines.memory import InMemoryMailbox
 from tenure.testing import FakeEngine, FakeMailbox, ScriptedAdapter

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from tenure.beat import HealthServer, Heartbeat, Ladder, StallReport, Watchdog, kill_this_process, readiness_of
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.ladder import Ladder
+from tenure.beat.probes import HealthServer
+from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process, readiness_of
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine
 from tenure.errors import LadderError

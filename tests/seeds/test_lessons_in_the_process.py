@@ -26,7 +26,10 @@ from tenure.agent import (
     Score,
     Session,
 )
-from tenure.beat import HealthServer, Heartbeat, LeaseExtender, LeaseExtenderConfig, StallReport
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig
+from tenure.beat.probes import HealthServer
+from tenure.beat.watchdog import StallReport
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine
 from tenure.errors import LoopDiedError, PortTakenError, ReceiptHandleExpiredError

@@ -13,7 +13,10 @@ import pytest
 from tests.patience import wait_until
 
 from tenure.backoff import Retry
-from tenure.beat import Heartbeat, Ladder, LeaseExtenderConfig, LoopState, LoopVitals, StallReport
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.ladder import Ladder
+from tenure.beat.lease import LeaseExtenderConfig
+from tenure.beat.watchdog import LoopState, LoopVitals, StallReport
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import ConfigurationError, LadderError, LimitError, LoopDiedError, PortTakenError

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tenure.backoff import Retry
-from tenure.beat import Heartbeat, LeaseExtenderConfig, LoopState
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtenderConfig
+from tenure.beat.watchdog import LoopState
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import (

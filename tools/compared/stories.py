@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tenure import Client
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.engines import Engine, Mailbox, Outgoing
 from tenure.work import WorkItem, WorkResult
 

@@ -25,7 +25,7 @@ from tenure.agent import (
 )
 from tenure.agent.toolbox import CommandRunner, Container, run_command
 from tenure.agent.toolbox.confinement import namespace
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import AgentError, ConfigurationError, LeaseLostError
 

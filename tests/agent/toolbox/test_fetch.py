@@ -12,7 +12,7 @@ import pytest
 
 from tenure.agent import Prompt, Session, ToolContext
 from tenure.agent.toolbox import WebFetcher
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import AgentError, LeaseLostError
 

@@ -7,7 +7,7 @@ import pytest
 
 from tenure.agent import Prompt, Resources, Session, ToolCall, ToolExecutionContext, ToolExecutor
 from tenure.agent.toolbox import Filesystem, list_files, read_file, search_files, write_file
-from tenure.beat import Heartbeat
+from tenure.beat.heartbeat import Heartbeat
 from tenure.errors import AgentError, LimitError, PathEscapeError
 
 

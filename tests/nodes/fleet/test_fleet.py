@@ -8,8 +8,9 @@ import pytest
 
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import LimitError, UnknownWorkerError
-from tenure.health import HealthcheckExtensionRequest, HealthClass, HealthPiggyback, RoutingDecision
-from tenure.health.node_states import PoolWord
+from tenure.health.extension import HealthcheckExtensionRequest
+from tenure.health.node_states import HealthPiggyback, PoolWord
+from tenure.health.signals import HealthClass, RoutingDecision
 from tenure.jobs import JobBook, decide
 from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions

@@ -43,7 +43,7 @@ from tenure.control.messages.tokens import Token
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.tokens import TokenBook
-from tenure.health import HealthcheckExtensionRequest
+from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.schedule_records import Schedule
 from tenure.nodes.gate.gate import Gate
