@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -15,8 +16,6 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 import msgspec
-
-from tenure.plain_text import plain
 
 _facts: ContextVar[dict[str, Any]] = ContextVar("tenure_facts", default={})  # noqa: B039 - it is never changed in place
 NODE_LOGGER = "tenure.node"
@@ -158,3 +157,17 @@ class JsonLines(logging.Formatter):
 def _node_of(record: logging.LogRecord, process: tuple[str, str]) -> tuple[str, str]:
     """Returns the kind and the name of the node that wrote the line; those of the process where none did."""
     return getattr(record, "kind", process[0]), getattr(record, "node", process[1])
+
+
+_KEPT = "\n\t"
+# C0 and C1 control characters, DEL, the marks and overrides of bidirectional text, and the line and paragraph separators of Unicode.
+_ODD = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def plain(text: str, *, lines: bool = False) -> str:
+    """Returns the text with every character that a terminal would obey written out, as `\\u001b`. With `lines`, line ends and tabs stay.
+
+    No line of a log can be forged with text that others wrote.
+    A JSON document reads the same afterwards: JSON itself escapes only what is below a space, and in this form.
+    """
+    return _ODD.sub(lambda found: found[0] if lines and found[0] in _KEPT else f"\\u{ord(found[0]):04x}", text)

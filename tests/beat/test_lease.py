@@ -430,7 +430,8 @@ def test_what_is_unset_is_derived_from_the_lease(
 def test_what_counts_extensions_is_loaded_when_the_extender_is_attached_and_not_by_a_beat() -> None:
     program = """
 import sys
-from tenure.beat import Heartbeat, LeaseExtender
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.lease import LeaseExtender
 from tenure.testing import create_test_message
 assert "prometheus_client" not in sys.modules
 heartbeat = Heartbeat()

@@ -11,7 +11,7 @@ from tests.nodes.served import Served
 from tenure.cli import thresholds as module
 from tenure.cli.thresholds import thresholds
 from tenure.client.client import Client
-from tenure.control.messages.thresholds import ThresholdEntry, ThresholdExample, ThresholdList
+from tenure.control.messages.workflows import ThresholdEntry, ThresholdExample, ThresholdList
 
 TEXT = "would have ended it at 42 s; it went on at 51 s: wrong"
 LINE = ThresholdEntry(

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from tenure import AsyncClient, Client
 from tenure.clock import ManualClock
-from tenure.control.messages.jobs import Cancel, Done, Problem, ProblemKind
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.jobs import Cancel, Done
+from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.decisions import Outcome

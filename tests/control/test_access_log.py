@@ -10,9 +10,9 @@ import msgspec
 from tenure.control.access_log import AccessLog
 from tenure.control.admission import AdmittedCaller
 from tenure.control.messages.gates import Forward, GateHeard, TellGate
-from tenure.control.messages.jobs import Cancel, Done, GetJob, LeaderView, Problem, ProblemKind
+from tenure.control.messages.jobs import Cancel, Done, GetJob
 from tenure.control.messages.nodes import DrainNode
-from tenure.control.messages.wire import Request
+from tenure.control.messages.wire import LeaderView, Problem, ProblemKind, Request
 from tenure.control.tokens import CallerIdentity
 from tenure.jobs.decisions import Outcome
 

@@ -13,9 +13,9 @@ from tests.memory import kept_bytes
 
 from tenure.clock import ManualClock
 from tenure.control.admission import Admission, AdmittedCaller, Buckets, HttpLimits, Turnstile, Visitor
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, Role
 from tenure.control.messages.tokens import CallerBounds, Certificate, Token
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.request_decoding import MAX_DEPTH, check_depth
 from tenure.control.tokens import CallerIdentity, TokenBook

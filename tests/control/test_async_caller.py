@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tenure.control.async_caller import HttpCaller
-from tenure.control.messages.jobs import AskLeader, LeaderView
+from tenure.control.messages.wire import AskLeader, LeaderView
 from tenure.errors import NodeUnavailableError
 
 VIEW = LeaderView(leader="m@127.0.0.1:1", address="127.0.0.1:1", epoch=3, leads=True, seq=7)

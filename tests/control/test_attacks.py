@@ -264,7 +264,7 @@ def test_one_who_hangs_up_while_waiting_makes_room() -> None:
 def test_a_large_answer_that_nobody_reads_is_given_up() -> None:
     import asyncio
 
-    from tenure.control.messages.jobs import Problem, ProblemKind
+    from tenure.control.messages.wire import Problem, ProblemKind
 
     async def handler(sender: str, request: Any) -> Any:
         return Problem(kind=ProblemKind.INVALID, fact="x" * 20_000_000)

@@ -14,9 +14,10 @@ from tests.nodes.manager.harness import run_group as run
 
 from tenure.control import event_feed
 from tenure.control.messages.events import Cursor, EventPage, GetEvents, ProgressLine, parse_cursor
-from tenure.control.messages.jobs import Cancel, JobList, JobView, Problem, Submit
+from tenure.control.messages.jobs import Cancel, JobList, JobView, Submit
+from tenure.control.messages.wire import Problem
 from tenure.control.messages.workers import AttemptReport, WorkerReport
-from tenure.control.stream_format import StreamFormat, StreamItem, encode, format_for
+from tenure.control.streams import StreamFormat, StreamItem, encode, format_for
 from tenure.errors import ConfigurationError, DeposedError
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager

@@ -17,7 +17,7 @@ from tenure.control.admission import HttpLimits
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.operations import Role
 from tenure.control.messages.tokens import Token
-from tenure.control.stream_format import StreamItem
+from tenure.control.streams import StreamItem
 from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, EngineUnavailableError

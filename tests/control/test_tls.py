@@ -15,7 +15,8 @@ from tests.nodes.served import Served
 
 from tenure.control.async_caller import HttpCaller
 from tenure.control.caller import Caller
-from tenure.control.messages.jobs import AskLeader, Cancel, LeaderView
+from tenure.control.messages.jobs import Cancel
+from tenure.control.messages.wire import AskLeader, LeaderView
 from tenure.control.messages.workers import WorkerDirective, WorkerReport
 from tenure.control.tls import PLAIN, SHOW, TRUST, ClientTls, Reached, ServerTls, peer_name, read_anew, unanswered
 from tenure.control.transport import HttpServer

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from tenure.control.claims import passed_on, showing, sign, why_not_a_gates, why_not_forwarded
 from tenure.control.messages.gates import Forward
-from tenure.control.messages.jobs import AskLeader, Cancel, Submit, SubmitMany
+from tenure.control.messages.jobs import Cancel, Submit, SubmitMany
 from tenure.control.messages.operations import OPERATIONS, Operation, Role
 from tenure.control.messages.queues import SetSchedule
 from tenure.control.messages.tokens import CallerBounds, Certificate, Token
+from tenure.control.messages.wire import AskLeader
 from tenure.control.port_security import Front, from_options
 from tenure.control.tls import ServerTls
 from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, TokenBook, TokenFile, identity_of, read_tokens

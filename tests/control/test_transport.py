@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tenure.control.caller import Caller, parse_address
-from tenure.control.messages.jobs import AskLeader, Cancel, Done, GetJob, LeaderView, Problem, Redirect
+from tenure.control.messages.jobs import Cancel, Done, GetJob
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, Redirect
 from tenure.control.transport import MAX_REQUEST_BYTES, HttpServer, check_bind
 from tenure.errors import ConfigurationError, NodeUnavailableError, PortTakenError
 from tenure.jobs import Outcome

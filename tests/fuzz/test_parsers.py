@@ -27,11 +27,12 @@ from tenure.agent.session import decode_session
 from tenure.codec import opened_bytes, opened_value, sealed_bytes, sealed_value
 from tenure.control.caller import parse_address, read_answer
 from tenure.control.messages.events import parse_cursor
-from tenure.control.messages.jobs import Done, Problem, ProblemKind, Redirect
+from tenure.control.messages.jobs import Done
 from tenure.control.messages.operations import OPERATIONS
 from tenure.control.messages.tokens import CallerBounds, CreateToken, Role, Token
+from tenure.control.messages.wire import Problem, ProblemKind, Redirect
 from tenure.control.request_decoding import read_body, read_query
-from tenure.control.stream_format import format_for
+from tenure.control.streams import format_for
 from tenure.control.tokens import TokenBook, TokenFile
 from tenure.engines.checked_mailbox import UNDECODABLE, decode_failure
 from tenure.engines.checks import BodyCodec
@@ -370,7 +371,7 @@ FILES = {
     "work/step_calls.py": "a step's result, as the function's types say; refused as BAD_RESULT",
     "cli/steer_jobs.py": "the payload of a signal, from the person's own command line; refused as a bad parameter",
     "work/wait_calls.py": "the outcome of a wait, as an attempt of the same work recorded it",
-    "suspension.py": "values that an attempt shows; a text that is no object shows nothing",
+    "attempt_data.py": "values that an attempt shows; a text that is no object shows nothing",
     "work/output_stream.py": "chunks that attempts of the same work wrote; read_chunk wraps its errors",
     "work/compensations.py": "what attempts of the same work kept under their receipts; the job that takes it back fails on what it cannot read",
     "work/kept_steps.py": "what a worker kept of the same work",

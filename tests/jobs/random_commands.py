@@ -7,6 +7,7 @@ import contextlib
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 
+from tenure.attempt_data import WaitsFor
 from tenure.backoff import Retry
 from tenure.errors import UnknownJobError
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
@@ -21,7 +22,6 @@ from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob
 from tenure.jobs.waits import RecordSuspended, SendSignal, WakeSleeper
 from tenure.jobs.workers import EvictWorker, JudgeWorker
-from tenure.suspension import WaitsFor
 
 JOBS = ("j0", "j1", "j2")
 names = st.sampled_from(JOBS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.jobs.desk import Desk, spec
 
+from tenure.attempt_data import AttemptSilence
 from tenure.backoff import Retry
 from tenure.jobs import JobBook, learned_gaps
 from tenure.jobs.attempts import Dispatched
@@ -28,7 +29,6 @@ from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.states import AttemptCause
 from tenure.nodes.threshold_views import threshold_list
 from tenure.served_workflow import ServedWorkflow
-from tenure.silence import AttemptSilence
 
 WORKFLOW = spec(version="2", retry=Retry(max_attempts=3, delay=1.0, jitter=0.0))
 SET_S = 300.0

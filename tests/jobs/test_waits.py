@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.jobs.desk import Desk, spec
 
+from tenure.attempt_data import WaitsFor
 from tenure.jobs.alarms import waiting_long
 from tenure.jobs.book import JobBook
 from tenure.jobs.catalogue import RegisterWorkflows, offer_digest
@@ -13,7 +14,6 @@ from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.waits import RecordSuspended, SendSignal, WakeSleeper, to_wake
 from tenure.served_workflow import ServedWorkflow
-from tenure.suspension import WaitsFor
 
 
 def offer(desk: Desk, worker: str, *workflows: ServedWorkflow) -> None:

@@ -9,13 +9,13 @@ from tests.jobs.desk import Desk, spec
 from tests.jobs.random_commands import JOBS, follow, three_flows, waiting_commands
 from tests.jobs.test_book import check_invariants
 
+from tenure.attempt_data import WaitsFor
 from tenure.jobs import JobBook, JobSettings, WorkflowState
 from tenure.jobs.decisions import Command, Decision, Outcome
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.waits import RecordSuspended, SendSignal, WakeSleeper, to_wake
 from tenure.jobs.workers import EvictWorker
-from tenure.suspension import WaitsFor
 
 
 def suspend(desk: Desk, job_id: str = "j", *, worker: str = "w1", delivery: int = 1, **waits: object) -> Decision:

@@ -17,7 +17,7 @@ from tests.journal.damaging import DAMAGERS, damaging_nats
 
 from tenure.cli.root import tenure
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import MANAGER_ELECTION
+from tenure.control.messages.wire import MANAGER_ELECTION
 from tenure.engines import Engine
 from tenure.engines.aio import calls_for
 from tenure.errors import JournalDamagedError

@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import resource, sys
-from tenure.beat import HealthServer
+from tenure.beat.probes import HealthServer
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 with HealthServer(0, host="127.0.0.1") as server:
     print(server.address[1], flush=True)

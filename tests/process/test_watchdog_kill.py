@@ -15,7 +15,8 @@ from tests.process.stillness import Stillness
 
 PREAMBLE = """
 import ctypes, logging, os, sys, threading, time
-from tenure.beat import Heartbeat, Watchdog
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.watchdog import Watchdog
 from tenure.engines.contracts import Engine
 from tenure.work import FunctionLoop, LoopGroup
 

@@ -9,7 +9,8 @@ import pytest
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import AskWhy, Problem, Submit
+from tenure.control.messages.jobs import AskWhy, Submit
+from tenure.control.messages.wire import Problem
 from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
 from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.signals import RoutingDecision

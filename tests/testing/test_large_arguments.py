@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from tenure import JobFailed, workflow
+from tenure.attempt_data import ARGUMENTS_STORE
 from tenure.codec import Codec
 from tenure.errors import LimitError, NodeRefusedError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.settings import KEEP_ARCHIVE_S
 from tenure.testing import TestDatacenter
-from tenure.values import ARGUMENTS_STORE
 
 BIG = "x" * 1_500_000
 broken: list[bool] = []

@@ -8,7 +8,7 @@ import pytest
 
 from tenure import JobFailed, workflow
 from tenure.codec import Codec
-from tenure.control.messages.outputs import OutputItem
+from tenure.control.messages.job_output import OutputItem
 from tenure.errors import UnknownJobError
 from tenure.testing import TestDatacenter
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import JobFailed, workflow
-from tenure.control.messages.steering import SignalJob
+from tenure.control.messages.jobs import SignalJob
 from tenure.errors import ArgumentsError, NodeRefusedError, UnknownJobError
 from tenure.jobs.states import JobState
 from tenure.testing import TestDatacenter

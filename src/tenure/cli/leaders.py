@@ -22,7 +22,7 @@ from tenure.cli.node_options import (
 from tenure.cli.option_sections import GOSSIP, SectionedCommand
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
-from tenure.control.messages.jobs import GATE_PORT, MANAGER_PORT
+from tenure.control.messages.wire import GATE_PORT, MANAGER_PORT
 from tenure.control.port_security import Front, from_options, page_url
 from tenure.errors import EngineError
 from tenure.jobs.settings import GateSettings

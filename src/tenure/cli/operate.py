@@ -27,11 +27,11 @@ from tenure.cli.options import (
 from tenure.client.client import Client
 from tenure.control.caller import Caller
 from tenure.control.messages.gates import GateView
-from tenure.control.messages.jobs import AskLeader
 from tenure.control.messages.nodes import NodeList, Overview
 from tenure.control.messages.queues import (
     QueueView,
 )
+from tenure.control.messages.wire import AskLeader
 from tenure.control.port_security import page_url
 from tenure.errors import NodeUnavailableError, TenureError
 

@@ -18,14 +18,20 @@ from tenure.cli.node_options import one_value, see
 from tenure.client.client import Client
 from tenure.client.job_messages import BulkDone
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, MANAGER_PORT, address_of
-from tenure.control.messages.wire import Missing, Reply, Request
+from tenure.control.messages.wire import (
+    GATE_ELECTION,
+    MANAGER_ELECTION,
+    MANAGER_PORT,
+    Missing,
+    Reply,
+    Request,
+    address_of,
+)
 from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.states import JobState
-from tenure.logs import quiet
-from tenure.plain_text import plain
+from tenure.logs import plain, quiet
 
 if TYPE_CHECKING:  # drawing tables is slow to import, and a node draws none
     from rich.console import Console

@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from tenure.attempt_data import pairs_in_words
 from tenure.cli.node_options import see
 from tenure.cli.options import (
     NOT_COMPLETED,
@@ -36,7 +37,6 @@ from tenure.jobs.eta import eta_in_words
 from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
 from tenure.jobs.why_answer import utc
-from tenure.suspension import pairs_in_words
 
 
 @click.command("ps")

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.options import REFUSED, Where, datacenter_options, placed_columns, print_json, say, show, tell_missing
-from tenure.control.messages.thresholds import ThresholdEntry, ThresholdList
+from tenure.control.messages.workflows import ThresholdEntry, ThresholdList
 
 
 @click.command("thresholds")

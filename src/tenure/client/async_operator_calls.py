@@ -46,10 +46,9 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
-from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.tokens import CreateToken, ListTokens, RevokeToken, Token, TokenDone, TokenList
 from tenure.control.messages.wire import Request
-from tenure.control.messages.workflows import ListWorkflows, WorkflowList
+from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 from tenure.errors import ConfigurationError, NodeRefusedError
 from tenure.jobs.schedule_records import Schedule
 from tenure.randomness import IdSource

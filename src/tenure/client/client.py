@@ -34,11 +34,10 @@ from tenure.client.result_types import ResultDecoder
 from tenure.client.submissions import Submissions
 from tenure.clock import Clock, SystemClock
 from tenure.codec import Codec, about_signal, sealed_value
-from tenure.control.caller import CallerPerThread
-from tenure.control.failover import Ask, Directory
+from tenure.control.caller import Ask, CallerPerThread, Directory
 from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.job_output import EvidenceView, GetEvidence, GetLogs, GetOutput, LogPage, OutputPage
 from tenure.control.messages.jobs import (
-    AskLeader,
     AskWhy,
     AwaitJobs,
     Cancel,
@@ -48,23 +47,18 @@ from tenure.control.messages.jobs import (
     GetResult,
     JobList,
     JobView,
-    LeaderView,
     ListJobs,
+    MoveRunningJob,
+    PauseRunningJob,
     ResultView,
+    ResumePausedJob,
+    RetimeRunningJob,
     RetryJob,
+    SignalJob,
     Submit,
     WhyReply,
 )
-from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
-from tenure.control.messages.outputs import GetOutput, OutputPage
-from tenure.control.messages.steering import (
-    MoveRunningJob,
-    PauseRunningJob,
-    ResumePausedJob,
-    RetimeRunningJob,
-    SignalJob,
-)
-from tenure.control.messages.wire import Reply, Request, placed
+from tenure.control.messages.wire import AskLeader, LeaderView, Reply, Request, placed
 from tenure.control.tls import ClientTls
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
 from tenure.jobs.model import JobSubmission

@@ -27,9 +27,8 @@ from tenure.client.job_messages import (
 )
 from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
+from tenure.control.messages.job_output import LogLine, OutputItem
 from tenure.control.messages.jobs import MAX_LISTED, JobView
-from tenure.control.messages.logs import LogLine
-from tenure.control.messages.outputs import OutputItem
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why_answer import Link

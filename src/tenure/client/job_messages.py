@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.attempt_data import is_elsewhere, output_about
 from tenure.bound_checks import check
 from tenure.client.result_types import ResultDecoder
 from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
+from tenure.control.messages.job_output import OutputPage
 from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ResultView, Submitted, WorkflowView
-from tenure.control.messages.outputs import OutputPage
 from tenure.errors import NodeRefusedError
 from tenure.jobs.eta import Eta, eta_in_words
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.why_answer import Link
-from tenure.values import is_elsewhere, output_about
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""

@@ -24,7 +24,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from tenure.client.async_client import AsyncClient
 from tenure.client.job_messages import JobUpdate, update_of_view
-from tenure.control.messages.jobs import ProblemKind
+from tenure.control.messages.wire import ProblemKind
 from tenure.control.problems import STATUS, problem
 from tenure.errors import ConfigurationError, NodeRefusedError, TenureError
 

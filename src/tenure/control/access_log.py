@@ -13,9 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from tenure.clock import Clock, SystemClock
 from tenure.control.admission import AdmittedCaller, Buckets
 from tenure.control.messages.gates import Forward, TellDatacenter, TellGate
-from tenure.control.messages.jobs import Problem, Redirect
 from tenure.control.messages.operations import BY_NAME, decode_request
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, Redirect, Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 
 REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0

@@ -20,9 +20,8 @@ from tenure.control.claims import (
     why_not_within,
 )
 from tenure.control.messages.gates import Forward
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, Operation
-from tenure.control.messages.wire import Request
+from tenure.control.messages.wire import Problem, ProblemKind, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
 from tenure.control.tokens import ANYBODY, CallerIdentity, TokenBook

@@ -15,8 +15,7 @@ import h11
 import msgspec
 
 from tenure.control.caller import MAX_REPLY_BYTES, parse_address, read_answer, redirected
-from tenure.control.messages.jobs import Problem, Redirect
-from tenure.control.messages.wire import Reply, Request, path_of
+from tenure.control.messages.wire import Problem, Redirect, Reply, Request, path_of
 from tenure.control.tls import ClientTls, Reached, unanswered
 from tenure.errors import ConfigurationError, NodeUnavailableError, UntrustedPeerError
 

@@ -15,11 +15,10 @@ import msgspec
 
 from tenure import __version__
 from tenure.control.messages.gates import Forward
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, OPERATIONS, Operation, Within
 from tenure.control.messages.queues import ChangeQueue, SetSchedule, TriggerSchedule
 from tenure.control.messages.tokens import UNBOUND, CallerBounds, Role, fits
-from tenure.control.messages.wire import Request
+from tenure.control.messages.wire import Problem, ProblemKind, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.tokens import CallerIdentity, TokenBook
 from tenure.jobs.model import JobSubmission

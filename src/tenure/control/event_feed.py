@@ -26,7 +26,7 @@ from tenure.control.messages.events import (
     ProgressLine,
     parse_cursor,
 )
-from tenure.control.stream_format import StreamItem
+from tenure.control.streams import StreamItem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal
 from tenure.engines.long_poll import LoopWaiter

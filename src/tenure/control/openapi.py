@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from tenure import __version__
-from tenure.control.messages.jobs import Problem, Redirect
 from tenure.control.messages.operations import OPERATIONS, AtGate, Operation
-from tenure.control.messages.wire import Placed
+from tenure.control.messages.wire import Placed, Problem, Redirect
 
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from math import ceil
 
-from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
-from tenure.control.messages.wire import Reply
+from tenure.control.messages.wire import Problem, ProblemKind, Redirect, Reply
 from tenure.errors import (
     ArgumentsError,
     ConfigurationError,

@@ -14,7 +14,7 @@ from tenure.control.messages.operations import Operation
 from tenure.control.messages.wire import Request
 from tenure.control.problems import base_headers, full, problem, refused
 from tenure.control.request_bounds import Visit
-from tenure.control.stream_format import StreamFormat, StreamItem, encode, format_for, preamble
+from tenure.control.streams import StreamFormat, StreamItem, encode, format_for, preamble
 from tenure.errors import TenureError
 
 Streams = Callable[[Any], AsyncGenerator[list[StreamItem], None]]

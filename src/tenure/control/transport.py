@@ -33,9 +33,9 @@ from tenure.control.admission import (
 from tenure.control.claims import bearer, scope, showing, sign, who, why_not_open
 from tenure.control.connections import READ_BYTES, PortConnections
 from tenure.control.dashboard_files import PREFIX, page_files
-from tenure.control.messages.jobs import MAX_WAIT_S, Problem, ProblemKind
+from tenure.control.messages.jobs import MAX_WAIT_S
 from tenure.control.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.control.openapi import document
 from tenure.control.problems import (
     Refused,

@@ -1,4 +1,4 @@
-"""Defines the root of the tree, the errors of settings and of Tenure itself, and those of engines and of what they hold.
+"""Defines the root of the tree, the errors of settings and of Tenure itself, of engines and of what they hold, of health, gossip and simulated runs.
 
 Engines hold mailboxes, journals, terms and fenced keys.
 """
@@ -260,3 +260,58 @@ class StaleFenceError(TenureError):
     def __init__(self, key: str, fence: tuple[int, int], current: tuple[int, int]) -> None:
         self.key, self.fence, self.current = key, fence, current
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
+
+
+class SimulationError(TenureError):
+    """A simulated run could not go on."""
+
+
+class SimulationForbiddenError(SimulationError):
+    """Simulated code asked the real machine for something that a seed cannot decide."""
+
+
+class SimulationDeadlockError(SimulationError):
+    """Nothing is ready to run and no timer is set, so nothing would ever happen again."""
+
+
+class SimulationRunawayError(SimulationError):
+    """A run took more steps or more virtual time than it may."""
+
+
+class InvariantError(SimulationError):
+    """The simulated system broke a promise."""
+
+
+class GossipError(TenureError):
+    """Something about the gossip plane. It costs knowledge of others, never work."""
+
+
+class WireError(GossipError):
+    """Bytes that are not memberlist's protocol, or not meant for this pool."""
+
+
+class JoinError(GossipError):
+    """None of the seeds let us in."""
+
+    retryable = True
+    remedy = "Check addresses, label and keys; the node goes on without a pool and tries its seeds again"
+
+
+class HealthError(TenureError):
+    """Something about the health of a node."""
+
+
+class UnknownWorkerError(HealthError):
+    """That worker was never registered here, or was removed: it has no deadline that could move."""
+
+    remedy = "Register the worker first; one that was evicted rejoins under a new incarnation"
+
+    def __init__(self, worker_id: str) -> None:
+        self.worker_id = worker_id
+        super().__init__(f"worker {worker_id!r} is not known here")
+
+
+class PiggybackError(HealthError):
+    """Bytes that came as a node's health and are not."""
+
+    remedy = "Drop them and count it; check that both nodes run compatible versions"

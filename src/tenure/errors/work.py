@@ -1,10 +1,10 @@
-"""Defines the errors of work (loops, slots, workflows, agents and their providers) and of a cluster (jobs, nodes, health, gossip, simulated runs)."""
+"""Defines the errors of work (loops, slots, workflows, agents and their providers), of jobs and their submission, and of nodes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from tenure.errors.base import TenureError
+from tenure.errors.base import LimitError, TenureError
 
 
 class WorkError(TenureError):
@@ -196,41 +196,6 @@ class ProviderStreamError(ProviderError):
     retryable = True
 
 
-class SimulationError(TenureError):
-    """A simulated run could not go on."""
-
-
-class SimulationForbiddenError(SimulationError):
-    """Simulated code asked the real machine for something that a seed cannot decide."""
-
-
-class SimulationDeadlockError(SimulationError):
-    """Nothing is ready to run and no timer is set, so nothing would ever happen again."""
-
-
-class SimulationRunawayError(SimulationError):
-    """A run took more steps or more virtual time than it may."""
-
-
-class InvariantError(SimulationError):
-    """The simulated system broke a promise."""
-
-
-class GossipError(TenureError):
-    """Something about the gossip plane. It costs knowledge of others, never work."""
-
-
-class WireError(GossipError):
-    """Bytes that are not memberlist's protocol, or not meant for this pool."""
-
-
-class JoinError(GossipError):
-    """None of the seeds let us in."""
-
-    retryable = True
-    remedy = "Check addresses, label and keys; the node goes on without a pool and tries its seeds again"
-
-
 class JobError(TenureError):
     """Something about one job."""
 
@@ -360,21 +325,59 @@ class NodeRefusedError(NodeError):
         return self._page or super().page
 
 
-class HealthError(TenureError):
-    """Something about the health of a node."""
+class NoResultError(WorkError, KeyError):
+    """`ctx.results` has no result of that workflow: it failed, or this one does not come after it."""
+
+    def __init__(self, workflow: str, why: str, *, remedy: str | None = None) -> None:
+        self.workflow, self.why = workflow, why
+        super().__init__(f"there is no result of {workflow!r}: {why}", remedy=remedy)
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # that of KeyError would put it in quotes
 
 
-class UnknownWorkerError(HealthError):
-    """That worker was never registered here, or was removed: it has no deadline that could move."""
+class Permanent(WorkError):
+    """A workflow, a loop's function or a tool raises this to say that no further attempt can help: the work fails now."""
 
-    remedy = "Register the worker first; one that was evicted rejoins under a new incarnation"
-
-    def __init__(self, worker_id: str) -> None:
-        self.worker_id = worker_id
-        super().__init__(f"worker {worker_id!r} is not known here")
+    def __init__(self, reason: str = "another attempt cannot help") -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
-class PiggybackError(HealthError):
-    """Bytes that came as a node's health and are not."""
+class RetryAfter(WorkError):
+    """A workflow, a loop's function or a tool raises this to be tried again after so many seconds. It counts as an attempt."""
 
-    remedy = "Drop them and count it; check that both nodes run compatible versions"
+    MOST_S: ClassVar[float] = 30 * 86_400.0
+    retryable = True
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= self.MOST_S:
+            raise LimitError("RetryAfter", repr(seconds), "seconds, from 0 to 2,592,000 (30 days)")
+        self.seconds, self.reason = float(seconds), reason
+        super().__init__(f"to be tried again after {seconds:g} s" + (f": {reason}" if reason else ""))
+
+    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str]]:
+        # Pools of processes pickle what their work raised. By its text alone this one could not be made again, and would break the pool.
+        return type(self), (self.seconds, self.reason)
+
+
+class SubmissionConflictError(JobError):
+    """The id or the idempotency key of a submission is taken by a different job."""
+
+    remedy = "Send the same submission again to get the same job, or choose a new key"
+
+    def __init__(self, field: str, value: str, job_id: str) -> None:
+        """`job_id` is empty where the caller may not learn which job has it."""
+        self.field, self.value, self.job_id = field, value, job_id
+        other = f"job {job_id!r}, which was submitted with other contents" if job_id else "another job"
+        super().__init__(f"{field} {value!r} belongs to {other}")
+
+
+class DuplicateJobError(JobError):
+    """An equal job was accepted lately, and the submission asked to be refused then (`on_duplicate="reject"`)."""
+
+    remedy = "Wait for that job, or submit with on_duplicate='keep' to get it"
+
+    def __init__(self, job_id: str, for_s: float) -> None:
+        self.job_id, self.for_s = job_id, for_s
+        super().__init__(f"job {job_id!r} is equal and was accepted within the last {for_s:g} s")

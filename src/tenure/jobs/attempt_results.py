@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.attempt_data import AttemptSilence
 from tenure.jobs import budget
 from tenure.jobs.attempt_rest import note_dependency, rest_before_next, restarted
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
@@ -22,7 +23,6 @@ from tenure.jobs.saved_marks import is_new_mark, joined_marks
 from tenure.jobs.states import AttemptCause, JobState, OnFailure, Undoes, WorkflowState
 from tenure.jobs.stops import AttemptStop
 from tenure.jobs.worker_records import note_departure
-from tenure.silence import AttemptSilence
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from tenure.attempt_data import PARENT
 from tenure.errors import (
     StaleEpochError,
 )
@@ -34,7 +35,6 @@ from tenure.jobs.settings import MOST_EXTENSIONS, NEAR_SHARE, JobSettings
 from tenure.jobs.states import (
     TimeoutReason,
 )
-from tenure.values import PARENT
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -6,6 +6,7 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tenure.attempt_data import PARENT
 from tenure.jobs import budget
 from tenure.jobs.attempts import DONE, move
 from tenure.jobs.budget import text_bytes
@@ -36,7 +37,6 @@ from tenure.jobs.states import (
 )
 from tenure.jobs.undo_rules import may_have_compensations, note_undo
 from tenure.jobs.unique_jobs import unique_name
-from tenure.values import PARENT
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

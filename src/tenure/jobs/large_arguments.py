@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import MAX_VALUE_BYTES
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import LIMITS, JobLimits
-from tenure.values import MAX_VALUE_BYTES
 
 SMALL_BYTES = 4_096
 """An argument of at most so many bytes stays in the submission, while all that stay fit."""

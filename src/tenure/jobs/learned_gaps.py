@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import AttemptSilence
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.learned_rates import rate_key
 from tenure.jobs.states import AttemptCause
-from tenure.silence import AttemptSilence
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import msgspec
 
 from tenure import bounds as b
+from tenure.attempt_data import Signal, WaitsFor
 from tenure.backoff import Retry
 from tenure.jobs.settings import GRACE_S, STUCK_THRESHOLD_S
 from tenure.jobs.states import AttemptCause, JobState, OnFailure, StrategyType, TimeoutReason, Undoes, WorkflowState
 from tenure.jobs.stops import AttemptStop, PauseRecord
 from tenure.served_workflow import KeyLimit, Unique
-from tenure.suspension import Signal, WaitsFor
 
 Address = b.Address
 

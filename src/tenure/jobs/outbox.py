@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from tenure.attempt_data import LIVE_TTL_S, HandedResult
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
 from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
@@ -26,7 +27,6 @@ from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import stop_words
-from tenure.values import LIVE_TTL_S, HandedResult
 
 
 class Dispatch(NamedTuple):

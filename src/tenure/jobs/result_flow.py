@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tenure.attempt_data import HandedResult
 from tenure.jobs.attempts import move
 from tenure.jobs.model import JobInfo, WorkflowRecord, WorkflowSpec
 from tenure.jobs.states import WorkflowState
-from tenure.values import HandedResult
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

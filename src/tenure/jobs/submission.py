@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import HandedResult
 from tenure.backoff import Retry
 from tenure.bound_checks import check
 from tenure.errors import (
@@ -49,7 +50,6 @@ from tenure.jobs.submission_digest import digest
 from tenure.jobs.timeout import strategy_type
 from tenure.jobs.undo_rules import check_not_kept, check_undo, note_undo
 from tenure.jobs.unique_jobs import RETRY_OF, Duplicate, find_duplicate, unique_name
-from tenure.values import HandedResult
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tenure.attempt_data import PARENT
 from tenure.backoff import Retry
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.catalogue import in_force
@@ -21,7 +22,6 @@ from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.submission_digest import digest
 from tenure.jobs.undo_rules import UNDO_OF, undo_id
 from tenure.jobs.unique_jobs import RETRY_OF
-from tenure.values import PARENT
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.attempt_data import AttemptSilence, Signal, WaitsFor
 from tenure.errors import LimitError, UnknownJobError
 from tenure.jobs.attempts import UNFENCED, AttemptCommand, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, fits_a_snapshot, text_bytes
@@ -21,8 +22,6 @@ from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.saved_marks import is_new_mark, joined_marks
 from tenure.jobs.signal_shapes import check_payload
 from tenure.jobs.states import Undoes, WorkflowState
-from tenure.silence import AttemptSilence
-from tenure.suspension import Signal, WaitsFor
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, WorkflowKey

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tenure.attempt_data import pairs_in_words
 from tenure.errors import EngineCorruptError
 from tenure.jobs.answer import answer, gate_answer
 from tenure.jobs.attempt_runs import runs_of
@@ -25,7 +26,6 @@ from tenure.jobs.result_flow import flow_words
 from tenure.jobs.span_text import seconds
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why_answer import Link, Why
-from tenure.suspension import pairs_in_words
 
 MOST_ATTEMPTS_SHOWN = 3
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tenure.attempt_data import Signal, is_elsewhere
 from tenure.clock import Clock
 from tenure.control.claims import Scope, scope
 from tenure.control.messages.events import GetEvents
+from tenure.control.messages.job_output import GetEvidence, GetLogs
 from tenure.control.messages.jobs import (
     MAX_LISTED,
     AskWhy,
@@ -26,26 +28,21 @@ from tenure.control.messages.jobs import (
     JobView,
     ListJobs,
     ManySubmitted,
-    Problem,
-    ProblemKind,
+    MoveRunningJob,
+    PauseRunningJob,
     ResultView,
+    ResumePausedJob,
+    RetimeRunningJob,
     RetryJob,
+    SignalJob,
+    SteeringRequest,
     Submit,
     SubmitMany,
     Submitted,
     WorkflowView,
 )
-from tenure.control.messages.logs import GetEvidence, GetLogs
 from tenure.control.messages.operations import WITHIN, Within
-from tenure.control.messages.steering import (
-    MoveRunningJob,
-    PauseRunningJob,
-    ResumePausedJob,
-    RetimeRunningJob,
-    SignalJob,
-    SteeringRequest,
-)
-from tenure.control.messages.wire import Handlers, Reply
+from tenure.control.messages.wire import Handlers, Problem, ProblemKind, Reply
 from tenure.control.problems import problem
 from tenure.errors import (
     ConfigurationError,
@@ -65,8 +62,6 @@ from tenure.jobs.unique_jobs import RETRY_OF, next_id
 from tenure.nodes.ended_views import ended_views
 from tenure.nodes.held_requests import Held
 from tenure.nodes.subject_quotas import SubjectQuotas
-from tenure.suspension import Signal
-from tenure.values import is_elsewhere
 
 RecordT = TypeVar("RecordT")
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import exposed_values
 from tenure.beat.proof import UNPROVEN
 from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WhyReply, WorkflowView
 from tenure.control.messages.wire import Grant, shifted
@@ -23,7 +24,6 @@ from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why_answer import AttemptRun
 from tenure.nodes.grant_views import Granted, gate_grants, job_grants, soonest_grants, workflow_grants
-from tenure.suspension import exposed_values
 
 SAME_TIME_S = 1.0
 """Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""

@@ -32,12 +32,10 @@ from tenure.control.access_log import AccessLog, PortMetrics
 from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.jobs import Problem, ProblemKind
-from tenure.control.messages.outputs import GetOutput
-from tenure.control.messages.wire import Reply, Request
-from tenure.control.output_feed import output_stream
+from tenure.control.messages.job_output import GetOutput
+from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.control.port_security import BARE, Front
-from tenure.control.stream_format import StreamItem
+from tenure.control.streams import StreamItem, output_stream
 from tenure.control.tls import ServerTls
 from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import ARGUMENTS_STORE, LIVE_TTL_S
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError
@@ -18,7 +19,6 @@ from tenure.jobs.large_arguments import arguments_key, too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.undo_rules import check_not_kept
 from tenure.nodes.job_handlers import read_record
-from tenure.values import ARGUMENTS_STORE, LIVE_TTL_S
 
 
 class StoredArguments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.control.messages.thresholds import ThresholdEntry, ThresholdExample, ThresholdList
+from tenure.control.messages.workflows import ThresholdEntry, ThresholdExample, ThresholdList
 from tenure.jobs.book import JobBook
 from tenure.jobs.learned_gaps import FALSE_KILLS, GapRecord, ShadowCall, threshold
 

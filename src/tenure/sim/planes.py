@@ -16,9 +16,8 @@ from typing import Any
 
 import msgspec
 
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, decode_reply
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.control.request_decoding import read_body
 from tenure.errors import ConfigurationError, NodeUnavailableError, WireError
 from tenure.gossip.messages import Address

@@ -18,22 +18,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from tenure import tracing
+from tenure.attempt_data import Signal
 from tenure.bound_checks import check
 from tenure.client.client import Client
 from tenure.clock import ManualClock
 from tenure.codec import Codec
-from tenure.control.messages.jobs import (
-    AskWhy,
-    Cancel,
-    Done,
-    GetJob,
-    JobView,
-    Problem,
-    Submit,
-    WhyReply,
-)
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit, WhyReply
 from tenure.control.messages.operations import decode_reply
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, Reply, Request
 from tenure.control.problems import problem
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
@@ -47,7 +39,6 @@ from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
 from tenure.randomness import Random, seeded_ids
-from tenure.suspension import Signal
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.job_submission import ChildView, Target, submit_span, traced
 from tenure.work.registry import Registry, Workflow

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from tenure import tracing
-from tenure.beat.gaps import silence_of
+from tenure.attempt_data import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES, WaitsFor
+from tenure.beat.attempt_history import silence_of
 from tenure.beat.record import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.codec import opened_value, sealed
@@ -27,8 +28,6 @@ from tenure.errors import (
     TenureError,
     UnknownWorkflowError,
 )
-from tenure.suspension import WaitsFor
-from tenure.values import MAX_MESSAGE_RESULT_BYTES, MAX_VALUE_BYTES
 from tenure.work.attempt_failures import CAUSES, LeftError, describe_error, failure_of_exception
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.compensations import run_compensations, run_compensations_async

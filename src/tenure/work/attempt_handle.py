@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tenure.beat.history import BeatHistory
+from tenure.beat.attempt_history import BeatHistory
 from tenure.beat.proof import NoveltyMark
 from tenure.beat.record import BeatRecord, Occupant
 from tenure.bounds import EXPOSED_BYTES

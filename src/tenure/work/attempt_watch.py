@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.beat.gaps import GapWatch
-from tenure.beat.history import BeatHistory
+from tenure.beat.attempt_history import BeatHistory, GapWatch
 from tenure.beat.proof import ProofClock, ShownProof, place_of, stuck_threshold
 from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.work.delivery import CancelCode

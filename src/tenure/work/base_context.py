@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from tenure.attempt_data import Signal
 from tenure.beat.record import Brake
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence
 from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
-from tenure.suspension import Signal
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.declared_spells import DeclaredSilence, NamedWait, Tracked
 from tenure.work.delivery import CANCEL_REASONS, CancelCode, mark_of

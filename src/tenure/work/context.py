@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tenure.attempt_data import Signal
 from tenure.backoff import Retry
-from tenure.suspension import Signal
 from tenure.work.async_child_submissions import AsyncChildSubmissions
 from tenure.work.base_context import (
     LOOK_EVERY_S,

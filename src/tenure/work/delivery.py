@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tenure import bounds as b
+from tenure.attempt_data import AttemptSilence, HandedResult, Signal, WaitsFor
 from tenure.backoff import Retry
-from tenure.beat.history import BeatHistory
+from tenure.beat.attempt_history import BeatHistory
 from tenure.beat.record import BeatReading, Occupant
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Message, Ticket
-from tenure.silence import AttemptSilence
-from tenure.suspension import Signal, WaitsFor
-from tenure.values import HandedResult
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tenure.attempt_data import Signal
 from tenure.errors import TenureError
-from tenure.suspension import Signal
 
 if TYPE_CHECKING:
     from tenure.work.attempt_handle import AttemptHandle

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from tenure import tracing
+from tenure.attempt_data import PARENT, Signal
 from tenure.bounds import as_name
 from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
@@ -25,8 +26,6 @@ from tenure.jobs.large_arguments import too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.served_workflow import KeyLimit, Unique
-from tenure.suspension import Signal
-from tenure.values import PARENT
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
 from tenure.work.submit_options import ALSO, OPTIONS, SubmitOptions, unique_of

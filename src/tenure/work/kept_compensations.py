@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import LIVE_TTL_S
 from tenure.engines.contracts import Engine, Fence, Message
-from tenure.values import LIVE_TTL_S
 
 COMPENSATIONS_STORE = "compensations"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import LIVE_TTL_S
 from tenure.engines.contracts import Engine, Message
 from tenure.engines.contracts.engine import MAX_KEY_CHARS
-from tenure.values import LIVE_TTL_S
 from tenure.work.delivery import MARK_BITS, WorkResult
 
 SUSPENDED_STEPS = "suspended"

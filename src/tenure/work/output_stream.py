@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.attempt_data import OUTPUT_TTL_S, output_about, output_key, output_prefix
 from tenure.codec import sealed
 from tenure.engines.contracts import Fence, Message, Store
 from tenure.errors import EngineCorruptError, LimitError, SerializationError, WorkError
-from tenure.values import OUTPUT_TTL_S, output_about, output_key, output_prefix
 
 if TYPE_CHECKING:
     from tenure.work.attempt_handle import AttemptHandle

@@ -18,6 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from tenure.attempt_data import MAX_MESSAGE_RESULT_BYTES
 from tenure.backoff import Retry
 from tenure.beat.proof import Proof
 from tenure.bound_checks import check
@@ -25,7 +26,6 @@ from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.served_workflow import CompatibleVersions, KeyLimit, ServedWorkflow, Unique, version_order
-from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.middleware import Resource, Surroundings, resources_among
 from tenure.work.plain_arguments import plain_arguments
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules

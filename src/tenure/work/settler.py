@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tenure.attempt_data import (
+    ARGUMENTS_STORE,
+    LIVE_TTL_S,
+    MAX_MESSAGE_RESULT_BYTES,
+    OUTPUT_STORE,
+    RESULTS_STORE,
+    result_key,
+)
 from tenure.backoff import MOST_NACK_S, Backoff, Retry
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence
@@ -15,7 +23,6 @@ from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
-from tenure.values import ARGUMENTS_STORE, LIVE_TTL_S, MAX_MESSAGE_RESULT_BYTES, OUTPUT_STORE, RESULTS_STORE, result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkMessage, WorkResult
 from tenure.work.kept_compensations import KeptCompensations
 from tenure.work.kept_steps import KeptSteps

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure.attempt_data import MOST_JOBS, Signal, WaitsFor
 from tenure.codec import about_signal, opened_value
 from tenure.errors import JobFailed, LimitError, NoResultError, WaitTimeoutError, WorkError
-from tenure.suspension import MOST_JOBS, Signal, WaitsFor
 from tenure.work.schemas import as_declared
 from tenure.work.step_log import StepId, StepRecord
 

@@ -24,7 +24,7 @@ from tenure.agent import (
     ToolExecutionContext,
 )
 from tenure.agent.toolbox import CommandRunner, Container, run_command
-from tenure.agent.toolbox.confinement import namespace
+from tenure.agent.toolbox.command import namespace
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import AgentError, ConfigurationError, LeaseLostError
@@ -89,7 +89,7 @@ def gone(tmp_path: Path) -> bool:
 def confinement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to confine a program. A machine without namespaces is one on which the probe finds none."""
     if request.param == "guard":
-        monkeypatch.setattr("tenure.agent.toolbox.confinement.namespace", lambda: ())
+        monkeypatch.setattr("tenure.agent.toolbox.command.namespace", lambda: ())
     elif not namespace():
         pytest.skip(
             "NOT RUN: this machine allows no pid namespaces; tools/podman_for_tests.sh says what a container needs"
@@ -136,7 +136,7 @@ def test_a_program_reads_neither_our_environment_nor_our_memory(tmp_path: Path, 
     script = tmp_path / "agent.py"
     script.write_text(
         "import sys; from pathlib import Path\n"
-        "import tenure.agent.toolbox.confinement as confinement\n"
+        "import tenure.agent.toolbox.command as confinement\n"
         "from tenure.agent import Prompt, Session, ToolContext\n"
         "from tenure.agent.toolbox import CommandRunner\n"
         f"if {confinement!r} == 'guard': confinement.namespace = lambda: ()\n"

@@ -10,8 +10,8 @@ import pytest
 from tests.worlds.gates.cast import Plan, keep_gate, manage, work
 
 from tenure.backoff import Retry
-from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit, WhyReply
+from tenure.control.messages.wire import Problem, Reply, Request
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.gate.gate import Gate

@@ -9,7 +9,8 @@ import pytest
 from tests.changed import changed
 from tests.nodes.gate.harness import GateWorld
 
-from tenure.control.messages.jobs import Problem, Submit
+from tenure.control.messages.jobs import Submit
+from tenure.control.messages.wire import Problem
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.gate.leader import JOURNAL
 

@@ -13,18 +13,7 @@ from tests.worlds.gates.cast import Plan
 
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import AskDatacenter, AskGate, Forward, GateView, TellDatacenter
-from tenure.control.messages.jobs import (
-    Cancel,
-    Done,
-    GetJob,
-    GetResult,
-    JobList,
-    JobView,
-    ListJobs,
-    Problem,
-    ProblemKind,
-    ResultView,
-)
+from tenure.control.messages.jobs import Cancel, Done, GetJob, GetResult, JobList, JobView, ListJobs, ResultView
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
 from tenure.control.messages.operations import OPERATIONS, AtGate, Role
 from tenure.control.messages.queues import (
@@ -40,7 +29,7 @@ from tenure.control.messages.queues import (
     TriggerSchedule,
 )
 from tenure.control.messages.tokens import Token
-from tenure.control.messages.wire import Request
+from tenure.control.messages.wire import Problem, ProblemKind, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.tokens import TokenBook
 from tenure.health.extension import HealthcheckExtensionRequest

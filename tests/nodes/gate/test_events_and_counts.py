@@ -12,7 +12,7 @@ from tests.worlds.gates.cast import Plan
 
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import AskDatacenter, DatacenterView
-from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.logs import log_to
 from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools

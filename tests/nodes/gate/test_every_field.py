@@ -14,6 +14,7 @@ import pytest
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Plan
 
+from tenure.attempt_data import WaitsFor
 from tenure.backoff import Retry
 from tenure.control.messages.jobs import (
     GetJob,
@@ -22,13 +23,15 @@ from tenure.control.messages.jobs import (
     JobRow,
     JobView,
     ListJobs,
-    Problem,
+    PauseRunningJob,
     ResultView,
+    ResumePausedJob,
     RetryJob,
+    SignalJob,
     Submit,
     WorkflowView,
 )
-from tenure.control.messages.steering import PauseRunningJob, ResumePausedJob, SignalJob
+from tenure.control.messages.wire import Problem
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
@@ -39,7 +42,6 @@ from tenure.jobs.states import JobState, OnFailure
 from tenure.served_workflow import KeyLimit, ServedWorkflow
 from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host
-from tenure.suspension import WaitsFor
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 MANAGER = "a-m1:1"

@@ -11,8 +11,8 @@ from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Pace, Plan
 
 from tenure.control.messages.gates import AskGate, GateView
+from tenure.control.messages.job_output import GetLogs, GetOutput, LogPage, OutputPage
 from tenure.control.messages.jobs import (
-    AskLeader,
     AskWhy,
     Cancel,
     Done,
@@ -20,19 +20,15 @@ from tenure.control.messages.jobs import (
     GetResult,
     JobList,
     JobView,
-    LeaderView,
     ListJobs,
     ManySubmitted,
-    Problem,
-    ProblemKind,
     ResultView,
     RetryJob,
     Submit,
     SubmitMany,
     WhyReply,
 )
-from tenure.control.messages.logs import GetLogs, LogPage
-from tenure.control.messages.outputs import GetOutput, OutputPage
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, ProblemKind
 from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec

@@ -11,7 +11,7 @@ from tests.nodes.certificates import Authority
 
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.gates import AskGate, GateView, TellGate
-from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.control.tls import ClientTls, ServerTls
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.logs import log_to

@@ -11,8 +11,9 @@ from tests.changed import changed
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Pace, Plan
 
-from tenure.control.messages.jobs import Done, Problem, Submit
+from tenure.control.messages.jobs import Done, Submit
 from tenure.control.messages.nodes import DrainNode, UndrainNode
+from tenure.control.messages.wire import Problem
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.gate_outbox import Owed
 from tenure.jobs.gate_tracker import GateJobTracker

@@ -10,10 +10,11 @@ import pytest
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Plan
 
+from tenure.attempt_data import ARGUMENTS_STORE
 from tenure.backoff import Retry
-from tenure.control.messages.jobs import Done, Problem, RetryJob, Submit
+from tenure.control.messages.jobs import Done, RetryJob, Submit
+from tenure.control.messages.wire import Problem
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.values import ARGUMENTS_STORE
 
 BIG = "x" * 700_000
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.nodes.gate.harness import GateWorld
 
-from tenure.control.messages.jobs import Done, GetJob, JobView, Problem
-from tenure.control.messages.steering import SignalJob
-from tenure.control.messages.wire import Reply
+from tenure.control.messages.jobs import Done, GetJob, JobView, SignalJob
+from tenure.control.messages.wire import Problem, Reply
 from tenure.errors import NodeUnavailableError
 
 

@@ -11,7 +11,8 @@ from tests.changed import changed
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import Done, GetJob, ListJobs, Problem, ProblemKind, Redirect, Submit
+from tenure.control.messages.jobs import Done, GetJob, ListJobs, Submit
+from tenure.control.messages.wire import Problem, ProblemKind, Redirect
 from tenure.engines.contracts import Entry
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.jobs.alarms import AlarmKind

@@ -14,7 +14,8 @@ from tests.nodes.served import Served
 from tests.patience import wait_until
 
 from tenure.control.async_caller import HttpCaller
-from tenure.control.messages.jobs import Cancel, ListJobs, Problem, ProblemKind
+from tenure.control.messages.jobs import Cancel, ListJobs
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.serving import Following
 

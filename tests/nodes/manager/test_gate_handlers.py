@@ -9,7 +9,8 @@ from tests.nodes.manager.harness import GatedManagers, ask, from_gate, tell
 from tests.nodes.manager.harness import run_gated as run
 
 from tenure.control.messages.gates import AskDatacenter, DatacenterSaid
-from tenure.control.messages.jobs import GetJob, Problem, Redirect
+from tenure.control.messages.jobs import GetJob
+from tenure.control.messages.wire import Problem, Redirect
 from tenure.control.messages.workers import WorkerReport
 from tenure.health.window import INTERVAL_S
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusQuery, JobTimeoutReport

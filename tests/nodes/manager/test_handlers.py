@@ -12,23 +12,19 @@ from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.claims import Scope, showing
 from tenure.control.messages.events import GetEvents
+from tenure.control.messages.job_output import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.jobs import (
-    AskLeader,
     AwaitJobs,
     Cancel,
     Done,
     GetJob,
     GetResult,
     ManySubmitted,
-    Problem,
-    ProblemKind,
-    Redirect,
     ResultView,
     RetryJob,
     Submit,
     SubmitMany,
 )
-from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
 from tenure.control.messages.queues import (
     ChangeQueue,
@@ -45,6 +41,7 @@ from tenure.control.messages.queues import (
     ResumeQueue,
 )
 from tenure.control.messages.tokens import CallerBounds
+from tenure.control.messages.wire import AskLeader, Problem, ProblemKind, Redirect
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.engines.aio import calls_for
 from tenure.engines.contracts import Fence

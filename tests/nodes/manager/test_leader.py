@@ -9,6 +9,7 @@ import msgspec
 from tests.nodes.manager.harness import ManagerGroup, submission
 from tests.nodes.manager.harness import run_group as run
 
+from tenure.attempt_data import WaitsFor
 from tenure.control.messages.workers import WorkerReport
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import DeposedError, EngineUnavailableError, LimitError
@@ -19,7 +20,6 @@ from tenure.jobs.submission import SubmitJob
 from tenure.jobs.waits import RecordSuspended
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes.manager.ledger import RESULTS
-from tenure.suspension import WaitsFor
 
 
 class _SlowJournal:

@@ -9,23 +9,9 @@ import pytest
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import (
-    AskLeader,
-    AskWhy,
-    Cancel,
-    Done,
-    GetJob,
-    JobList,
-    JobView,
-    LeaderView,
-    ListJobs,
-    Problem,
-    ProblemKind,
-    Redirect,
-    Submit,
-    WhyReply,
-)
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobList, JobView, ListJobs, Submit, WhyReply
 from tenure.control.messages.queues import ChangeQueue, ListQueues
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, ProblemKind, Redirect
 from tenure.engines.contracts import Term
 from tenure.engines.memory.engine import MemoryElection
 from tenure.errors import DeposedError, EngineUnavailableError

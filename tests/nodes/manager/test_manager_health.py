@@ -8,8 +8,9 @@ from typing import Any
 from tests.nodes.manager.harness import GatedManagers, ask, from_gate, run_gated, submission, tell
 
 from tenure.control.messages.gates import AskDatacenter
-from tenure.control.messages.jobs import Done, Problem, Submit
+from tenure.control.messages.jobs import Done, Submit
 from tenure.control.messages.nodes import DrainNode, ListNodes, UndrainNode
+from tenure.control.messages.wire import Problem
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineFullError
 from tenure.nodes.manager.manager_health import FULL_FOR_S

@@ -9,8 +9,9 @@ import pytest
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import AskWhy, Cancel, Done, Problem, Submit
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, Submit
 from tenure.control.messages.queues import ListSchedules
+from tenure.control.messages.wire import Problem
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import EngineReadOnlyError, LimitError, ProductFailedError

@@ -7,10 +7,9 @@ from typing import Any
 from tests.nodes.manager.harness import ManagerGroup, ask, passing, report, runs, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import Cancel, Submit
+from tenure.control.messages.jobs import Cancel, PauseRunningJob, Submit
 from tenure.control.messages.nodes import AskOverview, DrainNode, Overview, Severity
 from tenure.control.messages.queues import PauseQueue
-from tenure.control.messages.steering import PauseRunningJob
 
 
 async def kinds(manager: Any) -> dict[str, Any]:

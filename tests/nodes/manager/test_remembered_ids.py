@@ -11,7 +11,8 @@ from tests.nodes.manager.harness import run_group as run
 from tests.soak import sized
 
 from tenure.client.transactions import SUBMISSIONS
-from tenure.control.messages.jobs import Cancel, Done, ProblemKind, Submit, SubmitMany
+from tenure.control.messages.jobs import Cancel, Done, Submit, SubmitMany
+from tenure.control.messages.wire import ProblemKind
 from tenure.jobs import JobSubmission, Outcome
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.remembered_ids import ARCHIVE, KEYS, RECORDS_AT_ONCE, RememberedIds

@@ -8,8 +8,9 @@ import pytest
 from tests.nodes.manager.harness import ManagerGroup, ask, submission
 from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.jobs import GetJob, Problem, ProblemKind, Submit
+from tenure.control.messages.jobs import GetJob, Submit
 from tenure.control.messages.queues import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted

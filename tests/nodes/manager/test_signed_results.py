@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from tests.nodes.manager.harness import ManagerGroup, ask, report, run_group, runs, submission
 
+from tenure.attempt_data import RESULTS_STORE, WaitsFor, result_key
 from tenure.control.messages.jobs import AskWhy, GetJob, Submit
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager.ledger import RESULTS
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.signed_results import read_reply
-from tenure.suspension import WaitsFor
-from tenure.values import RESULTS_STORE, result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner, digest_of, parse_result_keys
 

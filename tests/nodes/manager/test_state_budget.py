@@ -11,7 +11,8 @@ from tests.nodes.manager.harness import run_group as run
 from tests.nodes.manager.harness import submission as small
 from tests.soak import sized
 
-from tenure.control.messages.jobs import Cancel, GetJob, JobView, Problem, ProblemKind, Submit, SubmitMany
+from tenure.control.messages.jobs import Cancel, GetJob, JobView, Submit, SubmitMany
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.control.messages.workers import WorkerReport
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.jobs import JobSubmission

@@ -11,14 +11,8 @@ from tests.nodes.manager.harness import ManagerGroup, ask, passing, report, runs
 from tests.nodes.manager.harness import run_group as run
 
 from tenure.beat.record import BeatReading, Occupant, Phase
-from tenure.control.messages.jobs import (
-    AskWhy,
-    Cancel,
-    GetJob,
-    Problem,
-    Redirect,
-    Submit,
-)
+from tenure.control.messages.jobs import AskWhy, Cancel, GetJob, Submit
+from tenure.control.messages.wire import Problem, Redirect
 from tenure.control.messages.workers import AttemptReport, ExtendDeadline, WorkerDirective, WorkerReport
 from tenure.engines.contracts import Ticket
 from tenure.health.extension import HealthcheckExtensionRequest

@@ -12,17 +12,8 @@ from tests.nodes.cast import Cast
 
 from tenure.clock import ManualClock
 from tenure.control.async_caller import HttpCaller
-from tenure.control.messages.jobs import (
-    MANAGER_ELECTION,
-    Cancel,
-    Done,
-    GetJob,
-    Problem,
-    ProblemKind,
-    Redirect,
-    candidate_at,
-)
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.jobs import Cancel, Done, GetJob
+from tenure.control.messages.wire import MANAGER_ELECTION, Problem, ProblemKind, Redirect, Reply, Request, candidate_at
 from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
 from tenure.control.transport import HttpServer
 from tenure.engines import MemoryEngine

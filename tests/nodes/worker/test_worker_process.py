@@ -13,8 +13,7 @@ from tests.nodes.cast import Cast
 from tests.patience import wait_until
 
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import MANAGER_ELECTION, candidate_at
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import MANAGER_ELECTION, Reply, Request, candidate_at
 from tenure.control.messages.workers import WorkerDirective, WorkerReport
 from tenure.control.transport import HttpServer
 from tenure.engines.contracts import Engine

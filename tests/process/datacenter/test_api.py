@@ -20,7 +20,7 @@ from tests.patience import wait_until
 from tests.process.datacenter.conftest import Datacenter
 
 from tenure.client.client import Client
-from tenure.control.messages.logs import GetLogs, LogPage
+from tenure.control.messages.job_output import GetLogs, LogPage
 from tenure.control.tls import ClientTls
 from tenure.engines import Engine
 from tenure.jobs.states import JobState

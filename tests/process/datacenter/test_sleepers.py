@@ -17,6 +17,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.process.datacenter.conftest import Datacenter, Node
 from tests.soak import sized
 
+from tenure.attempt_data import WaitsFor
 from tenure.client.client import Client
 from tenure.engines import Engine
 from tenure.jobs.attempts import Dispatched
@@ -27,7 +28,6 @@ from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_event
 from tenure.jobs.waits import Suspended, Woken
-from tenure.suspension import WaitsFor
 
 SLEEPERS = sized("sleeping jobs on one manager", short=3_000, long=100_000)
 DUE = sized("sleepers that are due together", short=100, long=1_000)

@@ -20,8 +20,8 @@ from tests.patience import wait_until
 from tenure.client.client import Client
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.gates import AskDatacenter, Forward
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.control.tls import ClientTls
 from tenure.errors import NodeRefusedError, NodeUnavailableError, UntrustedPeerError
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec

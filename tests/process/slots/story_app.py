@@ -8,11 +8,11 @@ import threading
 from typing import Any
 
 from tenure import workflow
+from tenure.attempt_data import Signal
 from tenure.backoff import Retry
 from tenure.engines import Engine
 from tenure.errors import Cancelled
 from tenure.jobs.model import JobSubmission
-from tenure.suspension import Signal
 from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tenure.backoff import Retry
-from tenure.control.failover import Ask, Directory
+from tenure.control.caller import Ask, Directory
 from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError, UnknownJobError

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tenure.control.messages.jobs import MANAGER_ELECTION, Done, JobView
-from tenure.control.messages.wire import Reply
+from tenure.control.messages.jobs import Done, JobView
+from tenure.control.messages.wire import MANAGER_ELECTION, Reply
 from tenure.control.messages.workers import WorkerDirective
 from tenure.errors import InvariantError
 from tenure.health.extension import HealthcheckExtensionRequest

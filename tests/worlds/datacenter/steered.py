@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
 
-from tenure.control.messages.jobs import JobList, ListJobs
-from tenure.control.messages.steering import (
+from tenure.control.messages.jobs import (
+    JobList,
+    ListJobs,
     MoveRunningJob,
     PauseRunningJob,
     ResumePausedJob,

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 from tenure import workflow
 from tenure.backoff import Retry
-from tenure.control.messages.jobs import GetJob, JobView, Submit
-from tenure.control.messages.steering import SignalJob
+from tenure.control.messages.jobs import GetJob, JobView, SignalJob, Submit
 from tenure.errors import NodeRefusedError, UnknownJobError
 from tenure.jobs.attempt_results import WorkflowCompleted
 from tenure.jobs.endings import JobEnded

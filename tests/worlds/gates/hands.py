@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import WaitsFor
 from tenure.control.messages.workers import AttemptReport, HeldName
 from tenure.engines.contracts import Fence, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.world import Host
-from tenure.suspension import WaitsFor
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 STEP_S = 0.6

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, address_of
+from tenure.control.messages.wire import GATE_ELECTION, MANAGER_ELECTION, address_of
 from tenure.engines.contracts import Journal
 from tenure.errors import InvariantError
 from tenure.jobs.model import JobSubmission

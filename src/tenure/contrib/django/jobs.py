@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from django.db import transaction
 
-from tenure.contrib.django.backend import TenureBackend
-from tenure.contrib.django.task_api import task_backends
+from tenure.contrib.django.backend import TenureBackend, task_backends
 from tenure.errors import ConfigurationError
 from tenure.randomness import new_id
 from tenure.work.job_submission import Target, name_of

@@ -17,12 +17,13 @@ from django.db import close_old_connections
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
-from tenure.contrib.django.backend import TenureBackend, plain_result
-from tenure.contrib.django.task_api import (
+from tenure.contrib.django.backend import (
     Task,
     TaskContext,
     TaskResult,
     TaskResultStatus,
+    TenureBackend,
+    plain_result,
     task_backends,
     task_finished,
     task_started,

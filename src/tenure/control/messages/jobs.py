@@ -1,25 +1,25 @@
-"""Requests of clients about jobs (one or many, results, another try), and the replies that any request may get.
+"""Requests of clients about jobs: one or many, results, another try, and those that act on a job while it runs.
 
-A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `workers`, what attempts leave behind in `logs`; which
-requests there are, who may send them and what they answer is the table in `operations`.
+A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `workers`, what attempts leave behind in `job_output`;
+which requests there are, who may send them and what they answer is the table in `operations`.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenure import bounds as b
-from tenure.control.messages.wire import Grant, Placed, Reply, Request
+from tenure.attempt_data import Signal
+from tenure.control.messages.wire import Grant, Placed, ProblemKind, Reply, Request
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.stops import PauseRecord
 from tenure.jobs.why_answer import Why
-from tenure.suspension import Signal
 
 MAX_WAIT_S = 30.0
 """The longest that a request may ask a node to hold its answer back."""
@@ -77,10 +77,6 @@ class AskWhy(Placed, frozen=True, kw_only=True, tag="why"):
     """Explains the decisions that brought a job to where it is."""
 
     job_id: b.JobId
-
-
-class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
-    """Asks who leads, as far as this node knows."""
 
 
 class Done(Reply, frozen=True, kw_only=True, tag="done"):
@@ -226,77 +222,6 @@ class WhyReply(Reply, frozen=True, kw_only=True, tag="why_reply"):
     """The time of the node whose times these are: clocks of nodes differ. 0.0 from nodes of earlier releases."""
 
 
-class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
-    """The leader, and the sequence up to which this node has read."""
-
-    leader: str
-    address: str
-    epoch: int
-    leads: bool
-    """True when the answering node leads."""
-    seq: int
-
-
-class Redirect(Reply, frozen=True, kw_only=True, tag="redirect"):
-    """Only the leader can say: ask there."""
-
-    address: str
-    epoch: int
-
-
-class ProblemKind(StrEnum):
-    """Why a request was not done."""
-
-    INVALID = "invalid"
-    """It cannot be read, or a field is outside of its bounds."""
-    IMPOSSIBLE = "impossible"
-    """Each field is within its bounds, and together, or here, it cannot be done."""
-    UNKNOWN = "unknown"
-    CONFLICT = "conflict"
-    TOO_LARGE = "too_large"
-    FORBIDDEN = "forbidden"
-    """Nobody knows who asks."""
-    DENIED = "denied"
-    """It is known who asks, and that one may not."""
-    TOO_MANY = "too_many"
-    UNAVAILABLE = "unavailable"
-    FAILED = "failed"
-
-
-class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
-    """It was not done, or nobody knows whether it was: then `retryable`, and asking again is safe."""
-
-    kind: ProblemKind
-    fact: str
-    remedy: str = ""
-    retryable: bool = False
-    retry_after_s: float = 0.0
-    """Seconds to wait before asking again, where they are known."""
-    request_id: str = ""
-    """Under which the node's log tells more."""
-    page: str = ""
-    """Where the documentation tells of this error, for the errors that it lists."""
-
-
-MANAGER_ELECTION = "manager"
-"""The engine's election in which a datacenter's managers stand. Whoever opens the engine finds the leader through it."""
-GATE_ELECTION = "gate"
-"""The election of gates, on an engine of their own."""
-MANAGER_PORT = 8470
-"""A manager listens here, and commands and clients ask here, unless they are told otherwise."""
-GATE_PORT = 8480
-
-
-def candidate_at(name: str, address: str) -> str:
-    """How a manager stands for election: whoever reads the result knows where to find it."""
-    return f"{name}@{address}"
-
-
-def address_of(candidate: str) -> str:
-    """Where a leader listens; empty when its candidate string does not say."""
-    return candidate.rpartition("@")[2] if "@" in candidate else ""
-
-
 MAX_SUBMISSIONS = 1_000
 
 
@@ -375,3 +300,53 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     """A recorded step of the job, to begin again from: the steps before it keep their results."""
     timeout_seconds: b.PositiveSeconds | None = None
     """The time that the new job may take. Left out: as much as the old one."""
+
+
+class PauseRunningJob(Placed, frozen=True, kw_only=True, tag="pause_job"):
+    """Start nothing more of this job, and have what runs end with its checkpoint. None of its clocks runs until it is resumed. Leader only."""
+
+    job_id: b.JobId
+    reason: b.GivenReason
+    by: b.Person = ""
+
+
+class ResumePausedJob(Placed, frozen=True, kw_only=True, tag="resume_job"):
+    """Let a paused job go on from its checkpoints. Its deadline moves by the time of the pause. Leader only."""
+
+    job_id: b.JobId
+    reason: b.GivenReason
+    by: b.Person = ""
+
+
+class RetimeRunningJob(Placed, frozen=True, kw_only=True, tag="retime_job"):
+    """Give a job that has not ended another deadline: so many seconds from its start, null for none; or so many more. Leader only."""
+
+    job_id: b.JobId
+    reason: b.GivenReason
+    timeout_seconds: b.PositiveSeconds | UnsetType | None = UNSET
+    """The whole time that it may take. Left out: `add_s` counts."""
+    add_s: b.Seconds = 0.0
+    by: b.Person = ""
+
+
+class MoveRunningJob(Placed, frozen=True, kw_only=True, tag="move_job"):
+    """Have what runs of this job end with its checkpoint, and go on from there on another worker. It is not charged as an attempt. Leader only."""
+
+    job_id: b.JobId
+    reason: b.GivenReason
+    workflow: b.AnyPath = ""
+    """Left out: everything of it that runs."""
+    by: b.Person = ""
+
+
+class SignalJob(Placed, frozen=True, kw_only=True, tag="signal_job"):
+    """Send a signal to this job. It is kept until a workflow of it waits for it. The same id again is the same signal. Leader only."""
+
+    job_id: b.JobId
+    name: b.AnyName
+    signal_id: b.AnyName
+    payload: Annotated[Any, b.CHECKED_WHERE_DECIDED] = None
+    by: b.Person = ""
+
+
+SteeringRequest = PauseRunningJob | ResumePausedJob | RetimeRunningJob | MoveRunningJob | SignalJob

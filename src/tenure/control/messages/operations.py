@@ -23,8 +23,8 @@ from tenure.control.messages.gates import (
     TellDatacenter,
     TellGate,
 )
+from tenure.control.messages.job_output import EvidenceView, GetEvidence, GetLogs, GetOutput, LogPage, OutputPage
 from tenure.control.messages.jobs import (
-    AskLeader,
     AskWhy,
     AwaitJobs,
     Cancel,
@@ -34,18 +34,19 @@ from tenure.control.messages.jobs import (
     GetResult,
     JobList,
     JobView,
-    LeaderView,
     ListJobs,
     ManySubmitted,
-    Problem,
-    Redirect,
+    MoveRunningJob,
+    PauseRunningJob,
     ResultView,
+    ResumePausedJob,
+    RetimeRunningJob,
     RetryJob,
+    SignalJob,
     Submit,
     SubmitMany,
     WhyReply,
 )
-from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
 from tenure.control.messages.nodes import (
     AskOverview,
     DrainNode,
@@ -56,7 +57,6 @@ from tenure.control.messages.nodes import (
     ReleaseName,
     UndrainNode,
 )
-from tenure.control.messages.outputs import GetOutput, OutputPage
 from tenure.control.messages.queues import (
     ChangeQueue,
     DeadLetterList,
@@ -76,14 +76,6 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
-from tenure.control.messages.steering import (
-    MoveRunningJob,
-    PauseRunningJob,
-    ResumePausedJob,
-    RetimeRunningJob,
-    SignalJob,
-)
-from tenure.control.messages.thresholds import ListThresholds, ThresholdList
 from tenure.control.messages.tokens import (
     CreateToken,
     ListTokens,
@@ -93,9 +85,9 @@ from tenure.control.messages.tokens import (
     TokenDone,
     TokenList,
 )
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, Redirect, Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
-from tenure.control.messages.workflows import ListWorkflows, WorkflowList
+from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 
 __all__ = [
     "BY_NAME",

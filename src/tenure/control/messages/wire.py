@@ -1,4 +1,4 @@
-"""The two bases of everything on the control plane, and the grants of time that several views show.
+"""The two bases of everything on the control plane, the replies that any request may get, and the grants of time that several views show.
 
 A request's tag is its path: `Submit` is `POST /v1/submit`.
 """
@@ -78,3 +78,84 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 def shifted(grants: tuple[Grant, ...], seconds: float) -> tuple[Grant, ...]:
     """Returns the grants with their times moved to a clock that is ahead of the reporter's by `seconds`."""
     return tuple(msgspec.structs.replace(one, until=one.until + seconds) for one in grants)
+
+
+class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
+    """Asks who leads, as far as this node knows."""
+
+
+class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
+    """The leader, and the sequence up to which this node has read."""
+
+    leader: str
+    address: str
+    epoch: int
+    leads: bool
+    """True when the answering node leads."""
+    seq: int
+
+
+class Redirect(Reply, frozen=True, kw_only=True, tag="redirect"):
+    """Only the leader can say: ask there."""
+
+    address: str
+    epoch: int
+
+
+class ProblemKind(StrEnum):
+    """Why a request was not done."""
+
+    INVALID = "invalid"
+    """It cannot be read, or a field is outside of its bounds."""
+    IMPOSSIBLE = "impossible"
+    """Each field is within its bounds, and together, or here, it cannot be done."""
+    UNKNOWN = "unknown"
+    CONFLICT = "conflict"
+    TOO_LARGE = "too_large"
+    FORBIDDEN = "forbidden"
+    """Nobody knows who asks."""
+    DENIED = "denied"
+    """It is known who asks, and that one may not."""
+    TOO_MANY = "too_many"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+
+
+class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
+    """It was not done, or nobody knows whether it was: then `retryable`, and asking again is safe."""
+
+    kind: ProblemKind
+    fact: str
+    remedy: str = ""
+    retryable: bool = False
+    retry_after_s: float = 0.0
+    """Seconds to wait before asking again, where they are known."""
+    request_id: str = ""
+    """Under which the node's log tells more."""
+    page: str = ""
+    """Where the documentation tells of this error, for the errors that it lists."""
+
+
+MANAGER_ELECTION = "manager"
+"""The engine's election in which a datacenter's managers stand. Whoever opens the engine finds the leader through it."""
+
+
+GATE_ELECTION = "gate"
+"""The election of gates, on an engine of their own."""
+
+
+MANAGER_PORT = 8470
+"""A manager listens here, and commands and clients ask here, unless they are told otherwise."""
+
+
+GATE_PORT = 8480
+
+
+def candidate_at(name: str, address: str) -> str:
+    """How a manager stands for election: whoever reads the result knows where to find it."""
+    return f"{name}@{address}"
+
+
+def address_of(candidate: str) -> str:
+    """Where a leader listens; empty when its candidate string does not say."""
+    return candidate.rpartition("@")[2] if "@" in candidate else ""

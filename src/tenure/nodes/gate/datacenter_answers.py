@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenure.control.messages.jobs import Done, Problem, ProblemKind
-from tenure.control.messages.wire import Reply
+from tenure.control.messages.jobs import Done
+from tenure.control.messages.wire import Problem, ProblemKind, Reply
 from tenure.errors import ArgumentsError, NodeUnavailableError
 from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.model import GateJobTrackingInfo

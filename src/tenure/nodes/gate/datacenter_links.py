@@ -20,7 +20,6 @@ from tenure.control.async_caller import Route
 from tenure.control.claims import passed_on
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
-from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.nodes import ListNodes, NodeList, WorkerNode
 from tenure.control.messages.queues import (
     DeadLetterList,
@@ -30,10 +29,9 @@ from tenure.control.messages.queues import (
     QueueList,
     ScheduleList,
 )
-from tenure.control.messages.thresholds import ListThresholds, ThresholdList
-from tenure.control.messages.wire import Missing, Placed, Reply, Request, shifted
-from tenure.control.messages.workflows import ListWorkflows, WorkflowList
-from tenure.control.stream_format import StreamItem
+from tenure.control.messages.wire import Missing, Placed, Problem, ProblemKind, Reply, Request, shifted
+from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
+from tenure.control.streams import StreamItem
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.large_arguments import stored_bytes

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenure import machine
 from tenure.clock import Clock
 from tenure.control.messages.gates import AskGate, GateView
-from tenure.control.messages.jobs import LeaderView, Submit, SubmitMany, address_of
+from tenure.control.messages.jobs import Submit, SubmitMany
 from tenure.control.messages.nodes import GateNode
-from tenure.control.messages.wire import Request
+from tenure.control.messages.wire import LeaderView, Request, address_of
 from tenure.health.node_states import GateHealthState
 from tenure.health.overload import (
     ASSESS_EVERY_S,

@@ -18,26 +18,24 @@ from tenure.control.claims import passed_on
 from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.gates import AskGate, DatacenterSaid, DatacenterWord, Forward, GateHeard, TellGate
-from tenure.control.messages.jobs import (
+from tenure.control.messages.jobs import AskWhy, Cancel, ListJobs, RetryJob, Submit, SubmitMany
+from tenure.control.messages.nodes import NodeList
+from tenure.control.messages.operations import BY_NAME, AtGate
+from tenure.control.messages.wire import (
     AskLeader,
-    AskWhy,
-    Cancel,
-    ListJobs,
+    Handlers,
+    Placed,
     Problem,
     ProblemKind,
     Redirect,
-    RetryJob,
-    Submit,
-    SubmitMany,
+    Reply,
+    Request,
     address_of,
     candidate_at,
 )
-from tenure.control.messages.nodes import NodeList
-from tenure.control.messages.operations import BY_NAME, AtGate
-from tenure.control.messages.wire import Handlers, Placed, Reply, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
-from tenure.control.stream_format import StreamItem
+from tenure.control.streams import StreamItem
 from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
 from tenure.health.overload import OverloadConfig, RequestKind
 from tenure.health.signals import RoutingDecision

@@ -17,6 +17,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.control.caller import parse_address
 from tenure.control.claims import scope
+from tenure.control.messages.job_output import GetEvidence, GetLogs, GetOutput
 from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
@@ -25,23 +26,17 @@ from tenure.control.messages.jobs import (
     GetResult,
     JobView,
     ListJobs,
-    Problem,
-    ProblemKind,
-    ResultView,
-    WhyReply,
-    WorkflowView,
-)
-from tenure.control.messages.logs import GetEvidence, GetLogs
-from tenure.control.messages.outputs import GetOutput
-from tenure.control.messages.steering import (
     MoveRunningJob,
     PauseRunningJob,
+    ResultView,
     ResumePausedJob,
     RetimeRunningJob,
     SignalJob,
     SteeringRequest,
+    WhyReply,
+    WorkflowView,
 )
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.engines.contracts.engine import MAX_STORE_BYTES

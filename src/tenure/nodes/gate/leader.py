@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from tenure.control.messages.gates import DatacenterSaid, DatacenterWord
-from tenure.control.messages.jobs import GATE_ELECTION
+from tenure.control.messages.wire import GATE_ELECTION
 from tenure.engines.contracts import Term
 from tenure.errors import DeposedError, TenureError
 from tenure.jobs.decisions import Command, Event, GateDecision, Outcome

@@ -11,8 +11,7 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
-from tenure.control.messages.jobs import Problem
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Problem, Reply, Request
 from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive

@@ -20,7 +20,7 @@ from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import PortMetrics
 from tenure.control.caller import parse_address
 from tenure.control.messages.gates import DatacenterWord
-from tenure.control.messages.jobs import GATE_PORT
+from tenure.control.messages.wire import GATE_PORT
 from tenure.errors import ConfigurationError
 from tenure.health.overload import OverloadConfig, OverloadState, RequestKind
 from tenure.jobs.decisions import Event

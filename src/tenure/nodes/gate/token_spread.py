@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock
-from tenure.control.messages.jobs import Problem
 from tenure.control.messages.tokens import CreateToken, ListTokens, RevokeToken, TellRevoked, TokenDone
-from tenure.control.messages.wire import Handlers, Missing, Reply
+from tenure.control.messages.wire import Handlers, Missing, Problem, Reply
 from tenure.errors import NodeUnavailableError
 from tenure.nodes.gate.datacenter_links import DatacenterLinks, DatacenterQueries
 from tenure.nodes.loop_keeper import Loop

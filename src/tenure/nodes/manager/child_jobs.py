@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from tenure.attempt_data import PARENT
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
-from tenure.values import PARENT
 
 
 class ChildJobs(LeaderPart):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import LIVE_TTL_S
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, EngineCorruptError, UnknownJobError
@@ -13,7 +14,6 @@ from tenure.jobs import JobBook
 from tenure.jobs.endings import has_kept_steps
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.states import JobState
-from tenure.values import LIVE_TTL_S
 from tenure.work.kept_steps import SUSPENDED_STEPS, steps_key
 from tenure.work.step_log import cut_before, step_names
 

@@ -19,9 +19,8 @@ from tenure.control.messages.gates import (
     GateWord,
     TellDatacenter,
 )
-from tenure.control.messages.jobs import address_of
 from tenure.control.messages.operations import BY_NAME
-from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.messages.wire import Placed, Reply, Request, address_of
 from tenure.control.request_decoding import read_body
 from tenure.errors import (
     ConfigurationError,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tenure.backoff import delay_after
 from tenure.control.async_caller import AsyncCaller, Route
 from tenure.control.messages.gates import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
-from tenure.control.messages.jobs import Problem
+from tenure.control.messages.wire import Problem
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.deadlines import LeaderElected

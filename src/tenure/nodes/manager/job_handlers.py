@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tenure.attempt_data import OUTPUT_STORE, HandedResult, Signal
 from tenure.beat.proof import UNPROVEN
 from tenure.clock import Clock
 from tenure.control.claims import scope
-from tenure.control.messages.jobs import AskWhy, Cancel, JobView, ListJobs, Problem, ProblemKind, WhyReply, WorkflowView
-from tenure.control.messages.logs import EvidenceView, GetEvidence, GetLogs, LogPage
-from tenure.control.messages.outputs import MAX_OUTPUT_BYTES, GetOutput, OutputItem, OutputPage
-from tenure.control.messages.steering import SteeringRequest
-from tenure.control.messages.wire import Reply
+from tenure.control.messages.job_output import (
+    MAX_OUTPUT_BYTES,
+    EvidenceView,
+    GetEvidence,
+    GetLogs,
+    GetOutput,
+    LogPage,
+    OutputItem,
+    OutputPage,
+)
+from tenure.control.messages.jobs import AskWhy, Cancel, JobView, ListJobs, SteeringRequest, WhyReply, WorkflowView
+from tenure.control.messages.wire import Problem, ProblemKind, Reply
 from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
@@ -55,8 +63,6 @@ from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.manager.stored_values import StoredValues, large_results
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
-from tenure.suspension import Signal
-from tenure.values import OUTPUT_STORE, HandedResult
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tenure.control.messages.jobs import MANAGER_ELECTION
+from tenure.attempt_data import result_key
+from tenure.control.messages.wire import MANAGER_ELECTION
 from tenure.engines.contracts import Mailbox, Message, Term
 from tenure.errors import TenureError
 from tenure.jobs import Decision, JobBook, JobSettings, decide
@@ -36,7 +37,6 @@ from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.state_saving import PagesAhead, StateCut
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import JobStrikes, Mandate, concerns_all
-from tenure.values import result_key
 from tenure.work.delivery import WorkItem, WorkResult
 
 if TYPE_CHECKING:

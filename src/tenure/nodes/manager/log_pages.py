@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenure.control.messages.logs import LogLine
+from tenure.control.messages.job_output import LogLine
 
 _GAP = b'\n{"dropped":'
 """How the line for dropped ones begins. Inside another line the quotes are escaped, so it stands nowhere else."""

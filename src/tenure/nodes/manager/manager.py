@@ -16,19 +16,21 @@ from tenure.control.async_caller import AsyncCaller
 from tenure.control.caller import parse_address
 from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents, ProgressLine
-from tenure.control.messages.jobs import (
-    MAX_LISTED,
+from tenure.control.messages.jobs import MAX_LISTED, Done
+from tenure.control.messages.nodes import ManagerNode, WorkerNode
+from tenure.control.messages.wire import (
     AskLeader,
-    Done,
+    Handlers,
     LeaderView,
+    Placed,
     Problem,
     ProblemKind,
     Redirect,
+    Reply,
+    Request,
     address_of,
     candidate_at,
 )
-from tenure.control.messages.nodes import ManagerNode, WorkerNode
-from tenure.control.messages.wire import Handlers, Placed, Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
 from tenure.errors import DeposedError, TenureError

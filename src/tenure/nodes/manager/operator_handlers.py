@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tenure.client.transactions import SUBMISSIONS
 from tenure.clock import Clock
 from tenure.control.claims import scope
-from tenure.control.messages.jobs import Done, Problem, ProblemKind
+from tenure.control.messages.jobs import Done
 from tenure.control.messages.nodes import DrainNode, ListNodes, ManagerNode, NodeList, UndrainNode
 from tenure.control.messages.queues import (
     MAX_DEAD_LETTERS,
@@ -37,9 +37,8 @@ from tenure.control.messages.queues import (
     ReplayDeadLetter,
     ResumeQueue,
 )
-from tenure.control.messages.thresholds import ListThresholds
-from tenure.control.messages.wire import Handlers, Reply
-from tenure.control.messages.workflows import ListWorkflows
+from tenure.control.messages.wire import Handlers, Problem, ProblemKind, Reply
+from tenure.control.messages.workflows import ListThresholds, ListWorkflows
 from tenure.engines.aio import Calls
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox, Store

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import WaitsFor, exposed_values, result_key
 from tenure.bound_checks import check
 from tenure.engines.contracts import Failure, Message
 from tenure.errors import OutOfBoundsError
@@ -15,8 +16,6 @@ from tenure.jobs.budget import fits_a_snapshot
 from tenure.jobs.decisions import Evidence
 from tenure.jobs.states import AttemptCause, Undoes
 from tenure.jobs.waits import RecordSuspended
-from tenure.suspension import WaitsFor, exposed_values
-from tenure.values import result_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.stack_text import MAX_PLACE_CHARS
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.attempt_data import LIVE_TTL_S
 from tenure.clock import zone
 from tenure.control.claims import scope
 from tenure.control.messages.queues import (
@@ -43,7 +44,6 @@ from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import JobLedger
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import concerns_all
-from tenure.values import LIVE_TTL_S
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""

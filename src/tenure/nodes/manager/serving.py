@@ -22,9 +22,8 @@ from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import PortMetrics
 from tenure.control.async_caller import ConfiguredCaller, HttpCaller
 from tenure.control.caller import parse_address
-from tenure.control.messages.jobs import MANAGER_PORT, Problem, ProblemKind, Redirect
 from tenure.control.messages.operations import BY_NAME
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import MANAGER_PORT, Problem, ProblemKind, Redirect, Reply, Request
 from tenure.errors import NodeUnavailableError
 from tenure.gossip.settings import format_address
 from tenure.health.node_states import NodeType

@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from tenure.attempt_data import RESULTS_STORE, result_key
 from tenure.engines.aio import Calls
 from tenure.engines.checked_mailbox import UNDECODABLE
 from tenure.engines.contracts import Mailbox, Message, Withdrawal
@@ -25,7 +26,6 @@ from tenure.jobs.unsigned_results import FailUnsigned, RefuseUnsigned, to_follow
 from tenure.nodes.manager.ledger import JobMandate, ResultIntake
 from tenure.nodes.manager.result_commands import Recorded, attempt_of
 from tenure.nodes.term_leader import JobStrikes
-from tenure.values import RESULTS_STORE, result_key
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.result_signatures import ResultKeys, digest_of, why_unsigned
 

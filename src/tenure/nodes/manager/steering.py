@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.control.messages.steering import (
+from tenure.control.messages.jobs import (
     MoveRunningJob,
     PauseRunningJob,
     ResumePausedJob,

@@ -11,16 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.control.messages.jobs import JobView
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
-from tenure.jobs.endings import results_expire_at
-from tenure.jobs.model import JobInfo, JobSubmission
-from tenure.jobs.outbox import Dispatch
-from tenure.jobs.result_flow import handed_result
-from tenure.jobs.states import WorkflowState
-from tenure.nodes.job_handlers import read_record
-from tenure.values import (
+from tenure.attempt_data import (
     LIVE_TTL_S,
     MAX_INLINE_BYTES,
     MAX_MESSAGE_RESULT_BYTES,
@@ -30,6 +21,15 @@ from tenure.values import (
     elsewhere,
     result_key,
 )
+from tenure.control.messages.jobs import JobView
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.jobs.endings import results_expire_at
+from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.outbox import Dispatch
+from tenure.jobs.result_flow import handed_result
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.job_handlers import read_record
 
 _encode = msgspec.json.encode
 

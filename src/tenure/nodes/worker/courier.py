@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tenure.attempt_data import Signal
 from tenure.client.client import Client
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import MANAGER_ELECTION, GetJob, JobView, address_of
+from tenure.control.messages.jobs import GetJob, JobView
+from tenure.control.messages.wire import MANAGER_ELECTION, address_of
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission
-from tenure.suspension import Signal
 from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 

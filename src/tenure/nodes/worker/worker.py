@@ -17,8 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from tenure.control.async_caller import AsyncCaller
-from tenure.control.messages.jobs import MANAGER_ELECTION, Problem, Redirect, address_of
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import MANAGER_ELECTION, Problem, Redirect, Reply, Request, address_of
 from tenure.control.messages.workers import (
     ExtendDeadline,
     ExtensionReply,

@@ -13,8 +13,8 @@ from functools import partial
 
 import msgspec
 
+from tenure.beat.attempt_history import BeatHistory
 from tenure.beat.board import BeatBoard
-from tenure.beat.history import BeatHistory
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.metrics import LeaseMetrics
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tenure.attempt_data import HandedResult
 from tenure.backoff import Retry
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence, Message
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
-from tenure.values import HandedResult
 from tenure.work.attempt_failures import unstarted_result
 from tenure.work.attempt_logs import FileLines, keep_log, log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult

@@ -14,12 +14,12 @@ from random import Random
 
 import msgspec
 
+from tenure.attempt_data import MAX_MESSAGE_RESULT_BYTES
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
-from tenure.values import MAX_MESSAGE_RESULT_BYTES
 from tenure.work.delivery import WorkHead, WorkResult
 from tenure.work.runner import ONCE, IsolatedErrors
 from tenure.work.slots.claim_page import ClaimPage, NamedClaim

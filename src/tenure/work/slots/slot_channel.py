@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import tenure.errors
+from tenure.attempt_data import Signal
 from tenure.errors import TenureError
-from tenure.suspension import Signal
 from tenure.work.delivery import WorkDelivery, WorkItem, WorkResult
 from tenure.work.slots.frames import FrameChannel, HandOver, SlotAnswer, SlotRequest, WorkDeclined, WorkFinished
 

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tenure.attempt_data import AttemptSilence
+from tenure.beat.attempt_history import silence_of
 from tenure.beat.board import BeatBoard, BoardIdentity, check_own_folder
-from tenure.beat.gaps import silence_of
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import BoardError, EngineWentBackError, ForeignFileError, TenureError
 from tenure.logs import NodeLog
-from tenure.silence import AttemptSilence
 from tenure.work.attempt_logs import FileLines, fence_of, keep_log, key_of
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkItem, WorkResult, extend_message
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner

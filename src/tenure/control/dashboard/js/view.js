@@ -7,7 +7,7 @@ import { batch, computed, effect, signal } from "../vendor/signals-core.mjs";
 options.debounceRendering = (draw) => requestAnimationFrame(draw);
 
 // What others wrote may hold characters that nobody sees: control characters, and marks that reverse the order of what is shown. They are
-// written out, as the command line does it (`plain_text.py`), wherever text becomes part of the page.
+// written out, as the command line does it (`plain` in `logs.py`), wherever text becomes part of the page.
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 export const plain = (text) => text.replace(ODD, (odd) => "\\u" + odd.charCodeAt(0).toString(16).padStart(4, "0"));
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
-from tenure.control.messages.outputs import GetOutput, OutputItem, OutputPage
-from tenure.control.messages.wire import Reply, Request
-from tenure.control.output_feed import output_stream
+from tenure.control.messages.job_output import GetOutput, OutputItem, OutputPage
+from tenure.control.messages.wire import Problem, ProblemKind, Redirect, Reply, Request
 from tenure.control.problems import Refused
-from tenure.control.stream_format import StreamFormat, encode
+from tenure.control.streams import StreamFormat, encode, output_stream
 from tenure.errors import NodeUnavailableError
 
 

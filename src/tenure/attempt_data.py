@@ -1,14 +1,17 @@
-"""Values on their way, as plain data: results from one workflow to the next, inside a message, or by their key in the engine's store.
+"""Plain data about attempts that leaders and workers exchange and journals keep: results on their way, silences, waits and signals.
 
-Leaders make them, workers read them. This file knows neither engines nor codecs.
-"""
+Results go from one workflow to the next inside a message, or by their key in the engine's store: leaders make them, workers read them. A worker measures silences, and a
+leader learns from them (decision 0485). This file knows neither engines nor codecs."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
+
+from tenure import bounds as b
 
 RESULTS_STORE = "results"
 """The store of an engine that keeps results which are too large for the journal."""
@@ -77,3 +80,66 @@ def output_about(job_id: str, workflow: str) -> str:
 def result_key(job_id: str, workflow: str, attempt: int) -> str:
     """Returns the key of a result in the store. A workflow's name has no slash, so keys of different jobs never meet."""
     return f"{job_id}/{workflow}/{attempt}"
+
+
+class AttemptSilence(msgspec.Struct, frozen=True, array_like=True):
+    """Tells how long one attempt was silent between proofs, by its stall clock: a declared silence, or one under a hold, is none."""
+
+    longest_s: b.ElapsedSeconds = 0.0
+    """The longest silence after which it went on."""
+    last_s: b.ElapsedSeconds = 0.0
+    """The silence in which it ended."""
+    allowed_s: b.ElapsedSeconds = 0.0
+    """The threshold that held for it."""
+    version: b.AnyNameOrNone = ""
+    """The version that ran."""
+    learned: bool = False
+    """True when a learned threshold held, and not the set one."""
+
+
+_decode_exposed = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def exposed_values(text: str) -> dict[str, Any]:
+    """Returns the values that an attempt shows, from their JSON; none where it is no object."""
+    try:
+        return _decode_exposed(text) if text else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def pairs_in_words(values: Mapping[str, Any]) -> str:
+    """Returns exposed values in one line, each cut to a length that people read."""
+    return ", ".join(f"{name}={msgspec.json.encode(value).decode()[:200]}" for name, value in values.items())
+
+
+MOST_JOBS = 1_000
+"""The most children that one wait names."""
+
+
+class WaitsFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One wait. The first of its conditions that holds ends it."""
+
+    step: b.AnyName
+    """Names the wait within its workflow. The next attempt finds by it where it was."""
+    after_s: b.ElapsedSeconds | None = None
+    """The seconds after which it goes on in any case; None for never."""
+    event: b.AnyNameOrNone = ""
+    seen: b.Count = 0
+    """The signals of that name which the work has taken already. The next one ends the wait."""
+    jobs: Annotated[tuple[b.JobId, ...], b.items(0, MOST_JOBS)] = ()
+    """The children that have to end, all of them."""
+    version: b.VersionName = ""
+    """The version that recorded its steps, where the one that came does not fit them. It goes on when workers serve another."""
+    misfit: b.Note = ""
+    """Says what does not fit."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A signal as its job keeps it and its workflows get it."""
+
+    name: str
+    id: str
+    payload: Any = None
+    at: float = 0.0
+    by: str = ""

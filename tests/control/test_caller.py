@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.control.caller import redirected
-from tenure.control.failover import Ask, Directory, Pause
-from tenure.control.messages.jobs import AskLeader, GetJob, LeaderView, Problem, ProblemKind, Redirect
+from tenure.control.caller import Ask, Directory, Pause, redirected
+from tenure.control.messages.jobs import GetJob
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, ProblemKind, Redirect
 from tenure.errors import (
     ConfigurationError,
     NodeRefusedError,

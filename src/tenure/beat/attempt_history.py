@@ -1,10 +1,10 @@
-"""Measures the longest silence of an attempt from the looks of its supervisor, so that a beat costs nothing for it."""
+"""Keeps how an attempt went by the looks of its supervisor, so that a beat costs nothing for it: its longest silence, and how its beats grew."""
 
 from __future__ import annotations
 
+from tenure.attempt_data import AttemptSilence
 from tenure.beat.record import BeatReading, BeatRecord, Brake, Occupant
 from tenure.clock import Clock
-from tenure.silence import AttemptSilence
 
 LEAST_RUN_S = 1.0
 
@@ -48,3 +48,35 @@ def silence_of(occupant: Occupant, record: BeatRecord, reading: BeatReading, clo
     held = reading.brake is not Brake.NONE  # then its stall clock stands still
     last_s = 0.0 if held else max(0.0, now - max(reading.beat_at, min(reading.silent_until, now)))
     return AttemptSilence(round(longest_s, 2), round(last_s, 2), occupant.stall_s, occupant.version, occupant.learned)
+
+
+MOST_POINTS = 16
+
+
+class BeatHistory:
+    """When the points are too many, every second one goes and the next ones come half as often. So the points spread evenly over the attempt."""
+
+    __slots__ = ("_due", "_every_s", "points")
+
+    def __init__(self, every_s: float = 0.5) -> None:
+        self._every_s, self._due = every_s, 0.0
+        self.points: list[tuple[float, int]] = []
+        """(seconds since the start, beats so far)."""
+
+    def look(self, age_s: float, beats: int) -> None:
+        """Notes the counter, if a point is due."""
+        if age_s < self._due:
+            return
+        self._note(age_s, beats)
+        if len(self.points) >= MOST_POINTS:
+            del self.points[1::2]
+            self._every_s *= 2
+        self._due = age_s + self._every_s
+
+    def end(self, age_s: float, beats: int) -> list[tuple[float, int]]:
+        """Returns the points, and the counter at the end."""
+        self._note(age_s, beats)
+        return self.points
+
+    def _note(self, age_s: float, beats: int) -> None:
+        self.points.append((round(max(0.0, age_s), 1), beats))
