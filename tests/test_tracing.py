@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenure import JobFailed, tracing, workflow
-from tenure.jobs.submission_digest import digest
+from tenure.jobs.unique_jobs import digest
 from tenure.testing import TestDatacenter
 from tenure.work.job_submission import submission_for, traced
 

@@ -29,11 +29,10 @@ from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
 from tenure.jobs.gate_outbox import owed
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
 from tenure.jobs.messages import Identity, JobGlobalCancel, JobOrder, JobStatusQuery
-from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.steering import ObeyOrder
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.timeout import CheckJob, next_due
+from tenure.jobs.timeout import CheckJob, ProgressWatch, next_due
 from tenure.jobs.timers import Timers
 
 GATE = ("gate.example", 7000)

@@ -11,11 +11,10 @@ from tests.jobs.desk import Desk, spec
 
 from tenure.backoff import Retry
 from tenure.jobs.answer import CAUSE_ANSWERS, quoted
-from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines, evidence_of, first_stack
-from tenure.jobs.cause_text import CAUSES
+from tenure.jobs.reason_text import CAUSES
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.why import attempts_to_look_at, why
-from tenure.jobs.why_answer import Why
+from tenure.jobs.why_answer import AttemptEvidence, Why, evidence_lines, evidence_of, first_stack
 from tenure.work.delivery import Cause
 
 ONCE = spec("w", retry=Retry(max_attempts=1))

@@ -29,10 +29,10 @@ from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import FireCron, PutSchedule
-from tenure.jobs.submission_digest import digest
 from tenure.jobs.topics import decode_event
+from tenure.jobs.unique_jobs import digest
 from tenure.jobs.why import why
-from tenure.jobs.work_needs import WorkNeeds
+from tenure.jobs.work_indexes import WorkNeeds
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 from tenure.nodes.job_listing import manager_list
 from tenure.served_workflow import ServedWorkflow

@@ -22,7 +22,7 @@ from tenure.jobs.queues import SetQueue
 from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.submission import FORMER_TIMEOUT_S, SubmitJob
-from tenure.jobs.submission_digest import digest
+from tenure.jobs.unique_jobs import digest
 from tenure.work.job_submission import submission_for
 
 TWO_WEEKS_S = 14 * 86_400

@@ -15,8 +15,7 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.submission_digest import digest
-from tenure.jobs.unique_jobs import RETRY_OF
+from tenure.jobs.unique_jobs import RETRY_OF, digest
 from tenure.served_workflow import OnDuplicate, Unique
 
 

@@ -23,8 +23,8 @@ from tenure.jobs.book import WorkflowKey
 from tenure.jobs.decisions import Command, Event, Outcome, Rule
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import SendSignal, SignalReceived, Suspended
+from tenure.jobs.work_indexes import WaitIndex
 from tenure.nodes.manager import leader, ledger
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work import wait_calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenure.errors import LimitError, StepConflictError
-from tenure.jobs.saved_marks import is_new_mark, joined_marks
+from tenure.jobs.attempt_rest import is_new_mark, joined_marks
 from tenure.work.delivery import mark_of
 from tenure.work.step_log import MOST_STEP_BYTES, STEP, StepId, StepLog, StepRecord, encode_record
 

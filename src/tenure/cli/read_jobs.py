@@ -32,11 +32,10 @@ from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.jobs import JobList, JobView, WorkflowView
 from tenure.control.messages.wire import Grant, GrantKind
 from tenure.errors import JobFailed, JobNotEndedError
-from tenure.jobs.attempt_evidence import evidence_lines
 from tenure.jobs.eta import eta_in_words
 from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
-from tenure.jobs.why_answer import utc
+from tenure.jobs.why_answer import evidence_lines, utc
 
 
 @click.command("ps")

@@ -31,8 +31,8 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal
 from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import Truncated
+from tenure.jobs.arguments import masked_event
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.shown_arguments import masked_event
 
 BEAT_S = 10.0
 """The seconds after which a stream without events sends a beat, with its cursor."""

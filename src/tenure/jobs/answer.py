@@ -12,15 +12,13 @@ from typing import NamedTuple, TypeVar
 
 from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
-from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.event_text import leader_name, lost_lease, timeout_numbers
 from tenure.jobs.gate_decisions import GlobalDecisionMade
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, WorkflowRecord
-from tenure.jobs.rule_text import is_spinning
-from tenure.jobs.span_text import seconds
+from tenure.jobs.reason_text import CAUSES, is_spinning, seconds
 from tenure.jobs.states import MADE_WAY, AttemptCause, JobState, WorkflowState
 
 EventT = TypeVar("EventT", bound=Event)

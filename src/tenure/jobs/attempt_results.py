@@ -8,20 +8,17 @@ import msgspec
 
 from tenure.attempt_data import AttemptSilence
 from tenure.jobs import budget
-from tenure.jobs.attempt_rest import note_dependency, rest_before_next, restarted
+from tenure.jobs.attempt_rest import is_new_mark, joined_marks, note_dependency, rest_before_next, restarted
 from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
-from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.decisions import Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.learned_rates import learn
 from tenure.jobs.model import JobInfo, WorkflowRecord
-from tenure.jobs.result_flow import release_followers
-from tenure.jobs.result_limits import check_result
-from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.states import AttemptCause, JobState, OnFailure, Undoes, WorkflowState
-from tenure.jobs.stops import AttemptStop
+from tenure.jobs.reason_text import CAUSES
+from tenure.jobs.result_flow import check_result, release_followers
+from tenure.jobs.states import AttemptCause, AttemptStop, JobState, OnFailure, Undoes, WorkflowState
 from tenure.jobs.worker_records import note_departure
 
 if TYPE_CHECKING:

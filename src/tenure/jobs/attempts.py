@@ -28,11 +28,11 @@ from tenure.jobs.model import (
 from tenure.jobs.queues import note_dispatch
 from tenure.jobs.states import (
     AttemptCause,
+    AttemptStop,
     JobState,
     WorkflowState,
     check_workflow_transition,
 )
-from tenure.jobs.stops import AttemptStop
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -27,8 +27,7 @@ from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fair_lanes import Turns
-from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
-from tenure.jobs.histories import Histories
+from tenure.jobs.fold import SNAPSHOT_VERSION, Histories, JournalFold, read_snapshot
 from tenure.jobs.job_records import JobRecords, note_election
 from tenure.jobs.learned_gaps import LearnedGaps
 from tenure.jobs.learned_rates import LearnedRates
@@ -44,9 +43,8 @@ from tenure.jobs.topics import EVENT_DECODER, FOLD
 from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
-from tenure.jobs.wait_index import WaitIndex
 from tenure.jobs.waits import in_words_of_wait
-from tenure.jobs.work_needs import NeedsTable, QueuedWork, RestingWork, WorkNeeds
+from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WorkNeeds
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 WorkflowKey = tuple[str, str]

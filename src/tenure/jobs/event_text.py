@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from tenure.jobs.arguments import call_text
 from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
 from tenure.jobs.attempts import Dispatched, ProgressRecorded, Withdrawn, WorkflowStarted
 from tenure.jobs.catalogue import WorkflowsForgotten, WorkflowsRegistered
-from tenure.jobs.cause_text import CAUSES
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
@@ -32,11 +32,9 @@ from tenure.jobs.gate_steering import GateJobSteered
 from tenure.jobs.model import JobSubmission, wall
 from tenure.jobs.outages import OutageDeclared, OutageEnded, OutageMoved
 from tenure.jobs.queues import QueueChanged
-from tenure.jobs.rule_text import SPUN, is_spinning
+from tenure.jobs.reason_text import CAUSES, SPUN, is_spinning, seconds
 from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, ScheduleSet
 from tenure.jobs.settings import MOST_EXTENSIONS
-from tenure.jobs.shown_arguments import call_text
-from tenure.jobs.span_text import seconds
 from tenure.jobs.states import MADE_WAY, AttemptCause
 from tenure.jobs.steering import JobPaused, JobResumed, JobRetimed, MoveAsked, OrderSeen
 from tenure.jobs.submission import JobSubmitted

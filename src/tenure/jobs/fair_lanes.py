@@ -19,7 +19,7 @@ from tenure.jobs.model import JobInfo, WorkflowRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, Lane, WorkflowKey
-    from tenure.jobs.work_needs import WorkNeeds
+    from tenure.jobs.work_indexes import WorkNeeds
 
 LONGEST_KEY = 200
 LEAST_WINDOW = 4

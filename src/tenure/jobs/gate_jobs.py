@@ -32,10 +32,10 @@ from tenure.jobs.model import (
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.states import (
     JobState,
+    PauseRecord,
 )
-from tenure.jobs.stops import PauseRecord
 from tenure.jobs.submission import submitted_before, validate
-from tenure.jobs.submission_digest import digest
+from tenure.jobs.unique_jobs import digest
 
 if TYPE_CHECKING:
     from tenure.jobs.gate_tracker import GateJobTracker

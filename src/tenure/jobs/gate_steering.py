@@ -15,8 +15,8 @@ from tenure.errors import UnknownJobError
 from tenure.jobs.decisions import Command, Decides, Folds, GateDecision, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.messages import JobOrder
 from tenure.jobs.model import NO_DEADLINE_S, GateJobTrackingInfo, wall
+from tenure.jobs.states import PauseRecord
 from tenure.jobs.steering import new_timeout, over_already
-from tenure.jobs.stops import PauseRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.gate_tracker import GateJobTracker

@@ -15,8 +15,17 @@ from tenure import bounds as b
 from tenure.attempt_data import Signal, WaitsFor
 from tenure.backoff import Retry
 from tenure.jobs.settings import GRACE_S, STUCK_THRESHOLD_S
-from tenure.jobs.states import AttemptCause, JobState, OnFailure, StrategyType, TimeoutReason, Undoes, WorkflowState
-from tenure.jobs.stops import AttemptStop, PauseRecord
+from tenure.jobs.states import (
+    AttemptCause,
+    AttemptStop,
+    JobState,
+    OnFailure,
+    PauseRecord,
+    StrategyType,
+    TimeoutReason,
+    Undoes,
+    WorkflowState,
+)
 from tenure.served_workflow import KeyLimit, Unique
 
 Address = b.Address
@@ -30,7 +39,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The registered name of the function. When it is empty, the workflow's own name is used."""
     arguments: dict[str, Any] = {}
     arguments_at: b.StoreKey = ""
-    """The key in the store of the arguments that are too large for the journal. Only a leader fills it, and a mark stands for each of them (`large_arguments.py`)."""
+    """The key in the store of the arguments that are too large for the journal. Only a leader fills it, and a mark stands for each of them (`arguments.py`)."""
     after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
     retry: Retry | None = None

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenure.jobs.saved_marks import is_new_mark
-from tenure.jobs.states import WorkflowState
-from tenure.jobs.stops import AttemptStop
+from tenure.jobs.attempt_rest import is_new_mark
+from tenure.jobs.states import AttemptStop, WorkflowState
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, WorkflowKey

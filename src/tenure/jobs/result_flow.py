@@ -1,18 +1,39 @@
-"""Results that go on: from a finished workflow to those that come after it, and from an ended job to the one that repeats it."""
+"""Results that go on: from a finished workflow to those that come after it, and from an ended job to the one that repeats it.
+
+`check_result` limits the results that the journal takes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tenure.attempt_data import HandedResult
+from tenure.errors import LimitError
 from tenure.jobs.attempts import move
 from tenure.jobs.model import JobInfo, WorkflowRecord, WorkflowSpec
+from tenure.jobs.settings import LIMITS
 from tenure.jobs.states import WorkflowState
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
     from tenure.jobs.submission import JobSubmitted
+
+
+def check_result(workflow: str, result: Any) -> None:
+    """Raises `LimitError` for a result that is too large for the journal. It belongs into the store, and its key into the journal."""
+    if result is None:
+        return
+    size = len(msgspec.json.encode(result))
+    if size > LIMITS.max_result_bytes:
+        raise LimitError(
+            f"result of {workflow!r}",
+            f"{size:,} bytes",
+            f"at most {LIMITS.max_result_bytes:,} bytes",
+            remedy="Put it into the store, and record its key",
+        )
 
 
 def handed_result(info: JobInfo, name: str) -> HandedResult:

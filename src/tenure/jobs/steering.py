@@ -20,8 +20,7 @@ from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobE
 from tenure.jobs.gate_exchange import GateEpochSeen, GlobalWord, correction, why_stale
 from tenure.jobs.messages import Identity, JobOrder, JobStatusCorrection
 from tenure.jobs.model import NO_DEADLINE_S, JobInfo, TimeoutTrackingState, WorkflowRecord, wall
-from tenure.jobs.states import AttemptCause, JobState, WorkflowState
-from tenure.jobs.stops import AttemptStop, PauseRecord
+from tenure.jobs.states import AttemptCause, AttemptStop, JobState, PauseRecord, WorkflowState
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -46,10 +46,9 @@ from tenure.jobs.queues import QueueRecord
 from tenure.jobs.result_flow import first_record
 from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESHOLD_S, JobLimits, JobSettings
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.jobs.submission_digest import digest
 from tenure.jobs.timeout import strategy_type
 from tenure.jobs.undo_rules import check_not_kept, check_undo, note_undo
-from tenure.jobs.unique_jobs import RETRY_OF, Duplicate, find_duplicate, unique_name
+from tenure.jobs.unique_jobs import RETRY_OF, Duplicate, digest, find_duplicate, unique_name
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

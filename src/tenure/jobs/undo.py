@@ -19,9 +19,8 @@ from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import NO_DEADLINE_S, JobInfo, JobSubmission, UndoRecord, WorkflowSpec
 from tenure.jobs.states import JobState, OnFailure
 from tenure.jobs.submission import JobSubmitted
-from tenure.jobs.submission_digest import digest
 from tenure.jobs.undo_rules import UNDO_OF, undo_id
-from tenure.jobs.unique_jobs import RETRY_OF
+from tenure.jobs.unique_jobs import RETRY_OF, digest
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -13,14 +13,14 @@ import msgspec
 
 from tenure.attempt_data import AttemptSilence, Signal, WaitsFor
 from tenure.errors import LimitError, UnknownJobError
+from tenure.jobs.attempt_rest import is_new_mark, joined_marks
 from tenure.jobs.attempts import UNFENCED, AttemptCommand, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, fits_a_snapshot, text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
+from tenure.jobs.door import check_payload
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.learned_gaps import learn_gaps
 from tenure.jobs.model import JobInfo, WorkflowRecord
-from tenure.jobs.saved_marks import is_new_mark, joined_marks
-from tenure.jobs.signal_shapes import check_payload
 from tenure.jobs.states import Undoes, WorkflowState
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 
 from tenure.control.claims import ALL, Scope
 from tenure.control.messages.jobs import ListJobs
+from tenure.jobs.arguments import any_has_argument
 from tenure.jobs.book import JobBook
 from tenure.jobs.job_kinds import JobKind, PageSummary
 from tenure.jobs.job_records import JobGroup, JobRecords, PackedPage
 from tenure.jobs.model import JobInfo, JobSubmission
-from tenure.jobs.shown_arguments import any_has_argument
 from tenure.jobs.states import JobState
 
 

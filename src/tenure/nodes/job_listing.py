@@ -17,6 +17,7 @@ from tenure.control.claims import ALL, Scope
 from tenure.control.messages.jobs import JobList, JobRow, ListJobs
 from tenure.control.messages.workflows import WorkflowEntry, WorkflowList
 from tenure.errors import ConfigurationError
+from tenure.jobs.arguments import call_text, secret_names
 from tenure.jobs.book import JobBook
 from tenure.jobs.catalogue import with_schemas
 from tenure.jobs.door import versions_of
@@ -24,7 +25,6 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.job_records import JobGroup
 from tenure.jobs.learned_rates import usual_run
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission
-from tenure.jobs.shown_arguments import call_text, secret_names
 from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_filters import GroupFilter, chosen_by, fits_info
 from tenure.nodes.job_views import Live, WorkflowCounts, gate_row, manager_row

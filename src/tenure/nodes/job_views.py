@@ -16,11 +16,11 @@ from tenure.beat.proof import UNPROVEN
 from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WhyReply, WorkflowView
 from tenure.control.messages.wire import Grant, shifted
 from tenure.control.messages.workers import AttemptReport
+from tenure.jobs.arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.deadlines import NEVER, deadline
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, WorkflowRecord
-from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why_answer import AttemptRun
 from tenure.nodes.grant_views import Granted, gate_grants, job_grants, soonest_grants, workflow_grants

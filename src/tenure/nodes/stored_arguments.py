@@ -15,7 +15,7 @@ from tenure.attempt_data import ARGUMENTS_STORE, LIVE_TTL_S
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError
-from tenure.jobs.large_arguments import arguments_key, too_large
+from tenure.jobs.arguments import arguments_key, too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.undo_rules import check_not_kept
 from tenure.nodes.job_handlers import read_record

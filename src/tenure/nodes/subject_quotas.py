@@ -16,7 +16,7 @@ from tenure.control.admission import Buckets
 from tenure.control.claims import Scope, subject_of
 from tenure.control.messages.tokens import CallerBounds
 from tenure.errors import QuotaExceededError
-from tenure.jobs.large_arguments import stored_bytes
+from tenure.jobs.arguments import stored_bytes
 from tenure.jobs.model import JobSubmission
 
 if TYPE_CHECKING:

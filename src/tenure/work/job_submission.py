@@ -22,7 +22,7 @@ from tenure.attempt_data import PARENT, Signal
 from tenure.bounds import as_name
 from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
-from tenure.jobs.large_arguments import too_large
+from tenure.jobs.arguments import too_large
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
 from tenure.served_workflow import KeyLimit, Unique

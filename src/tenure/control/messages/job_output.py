@@ -8,7 +8,7 @@ import msgspec
 
 from tenure import bounds as b
 from tenure.control.messages.wire import Placed, Reply
-from tenure.jobs.attempt_evidence import AttemptEvidence
+from tenure.jobs.why_answer import AttemptEvidence
 
 
 class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):

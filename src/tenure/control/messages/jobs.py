@@ -17,8 +17,7 @@ from tenure.control.messages.wire import Grant, Placed, ProblemKind, Reply, Requ
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.states import JobState, WorkflowState
-from tenure.jobs.stops import PauseRecord
+from tenure.jobs.states import JobState, PauseRecord, WorkflowState
 from tenure.jobs.why_answer import Why
 
 MAX_WAIT_S = 30.0

@@ -33,8 +33,8 @@ from tenure.control.messages.wire import Missing, Placed, Problem, ProblemKind, 
 from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 from tenure.control.streams import StreamItem
 from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.jobs.arguments import stored_bytes
 from tenure.jobs.gate_outbox import GateMessage, Owed
-from tenure.jobs.large_arguments import stored_bytes
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.gate.probes import ProbeTools
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

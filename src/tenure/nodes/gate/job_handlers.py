@@ -41,11 +41,11 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.engines.contracts.engine import MAX_STORE_BYTES
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
+from tenure.jobs.arguments import check_not_stored
 from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit
 from tenure.jobs.gate_steering import GateSteer
 from tenure.jobs.gate_tracker import GateJobTracker
-from tenure.jobs.large_arguments import check_not_stored
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, answered_there, why_everywhere

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tenure.control.messages.nodes import WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.health.least_loss import MarkWatch
-from tenure.jobs.span_text import seconds
+from tenure.jobs.reason_text import seconds
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob
 from tenure.jobs.worker_records import DrainRecord

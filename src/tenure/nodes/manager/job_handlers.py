@@ -41,16 +41,13 @@ from tenure.errors import (
     WorkError,
 )
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_of
-from tenure.jobs.door import enter
+from tenure.jobs.arguments import check_not_stored, secret_names, too_large
+from tenure.jobs.door import enter, shape_of_wait
 from tenure.jobs.endings import CancelJob
-from tenure.jobs.large_arguments import check_not_stored, too_large
 from tenure.jobs.model import JobInfo, JobSubmission
-from tenure.jobs.shown_arguments import secret_names
-from tenure.jobs.signal_shapes import shape_of_wait
 from tenure.jobs.submission import FormerJob, SubmitJob
 from tenure.jobs.why import attempts_to_look_at, why
-from tenure.jobs.why_answer import Why, utc
+from tenure.jobs.why_answer import AttemptEvidence, Why, evidence_of, utc
 from tenure.nodes.grant_views import Granted
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list

@@ -26,8 +26,7 @@ from tenure.jobs.outbox import (
     next_dispatch_at,
     to_dispatch,
 )
-from tenure.jobs.progress_watch import ProgressWatch
-from tenure.jobs.timeout import strategy_for
+from tenure.jobs.timeout import ProgressWatch, strategy_for
 from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.nodes.append_parts import OrderedMessage

@@ -35,11 +35,11 @@ from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
 from tenure.errors import DeposedError, TenureError
 from tenure.jobs import JobSettings
+from tenure.jobs.arguments import masked_event
 from tenure.jobs.budget import check_worker
 from tenure.jobs.decisions import Command
 from tenure.jobs.messages import Identity
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.shown_arguments import masked_event
 from tenure.nodes.fleet.member import FleetSettings, PoolView, WorkerStanding, crew
 from tenure.nodes.hooks import Hooks
 from tenure.nodes.leadership import Leadership

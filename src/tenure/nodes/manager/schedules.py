@@ -22,9 +22,9 @@ from tenure.control.messages.queues import (
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import ConfigurationError, DatacenterFullError, UnknownScheduleError
 from tenure.jobs import Decision, JobBook
+from tenure.jobs.arguments import check_not_stored, schedule_owner
 from tenure.jobs.cron import Zone, due, next_instant
 from tenure.jobs.decisions import Command
-from tenure.jobs.large_arguments import check_not_stored, schedule_owner
 from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.schedules import (
     CronFired,

@@ -12,7 +12,7 @@ from tenure.bound_checks import check
 from tenure.client.transactions import SUBMISSIONS
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import ConfigurationError, TenureError
-from tenure.jobs.large_arguments import check_not_stored
+from tenure.jobs.arguments import check_not_stored
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.loop_keeper import FailedOn

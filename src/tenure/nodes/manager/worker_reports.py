@@ -29,8 +29,8 @@ from tenure.jobs.decisions import Command, Evidence, Outcome
 from tenure.jobs.extensions import ResetExtensions
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.outbox import standing
-from tenure.jobs.progress_watch import ProgressWatch
 from tenure.jobs.states import WorkflowState
+from tenure.jobs.timeout import ProgressWatch
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, WorkerDrained
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts, Told

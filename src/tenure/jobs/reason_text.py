@@ -1,4 +1,4 @@
-"""Puts each rule into a sentence, and the end of work that only beat."""
+"""Puts spans of time, rules, and the causes by which an attempt can end into words for people. Clients import it too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ from collections.abc import Mapping
 
 from tenure.jobs.decisions import Rule
 from tenure.jobs.states import AttemptCause
+
+
+def seconds(value: float) -> str:
+    """Returns a span of time as people say it."""
+    if value < 120:
+        return f"{value:g} s" if value == round(value, 1) else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
 
 RULES: Mapping[Rule, str] = {
     Rule.ASKED: "somebody asked for it",
@@ -46,3 +58,33 @@ SPUN = "it beat without getting any further for its stuck threshold, and was end
 def is_spinning(cause: AttemptCause, error: str) -> bool:
     """Returns True for an attempt that beat, and was ended because nothing of it was new. Its cause on the wire is a stall's (decision 0316)."""
     return cause is AttemptCause.STALL and error.removeprefix("stall: ").startswith("spinning: ")
+
+
+CAUSES: Mapping[str, str] = {
+    AttemptCause.ERROR: "it raised an error",
+    AttemptCause.STALL: "it gave no beat within its stall threshold, and was ended",
+    AttemptCause.CRASH: "its process died",
+    AttemptCause.LOST_LEASE: "its lease was lost, so its result would have been refused",
+    AttemptCause.EVICTED: "its worker was evicted",
+    AttemptCause.DEAD_LETTER: "the engine gave up on its message",
+    AttemptCause.PAUSED: "its job was paused",
+    AttemptCause.MOVED: "it was moved to another worker",
+    AttemptCause.PREEMPTED: "urgent work got its slot",
+    # The words of workers, which say more.
+    "exception": "it raised an error",
+    "unknown_workflow": "its worker has no such workflow",
+    "bad_arguments": "its arguments do not fit the function",
+    "bad_result": "it gave or asked for what cannot be taken",
+    "bad_message": "no slot can take its message",
+    "timeout": "it ran into its timeout for one attempt",
+    "cancelled": "it cancelled itself",
+    "lease_lost": "its lease was lost, so its result would have been refused",
+    "drained": "its worker was shutting down",
+    "exited": "it ended its own process",
+    "killed": "a signal killed its process",
+    "memory": "the kernel killed it for memory",
+    "unsettled": "its outcome could not be handed over",
+    "worker_died": "its whole worker died",
+    "internal": "Tenure itself failed on it",
+}
+"""Maps each cause, by the word of the leader or of the worker, to what happened."""

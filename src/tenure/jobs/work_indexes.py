@@ -1,0 +1,162 @@
+"""Finds work that waits, off its record: what it needs of a worker, when a suspended one wakes, and what it waits for. Derived from the state, like
+every index of the book.
+
+A leader asks what waiting work needs when a worker comes or goes, and after each election. The records of a million jobs are packed (decision 0581),
+and to unpack them for that takes half a minute and gigabytes. So the needs are kept beside the key. Jobs with the same needs share one object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tenure.jobs.catalogue import ServedKey, served_key
+from tenure.jobs.model import WorkflowRecord
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.timers import Timers
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import Lane, WorkflowKey
+
+
+MOST_SHARED = 10_000
+"""The needs that are remembered so that jobs share them. Beyond that they are begun anew: that costs memory, and nothing else."""
+
+
+class WorkNeeds(NamedTuple):
+    """None of it changes during the life of a workflow."""
+
+    served: ServedKey
+    by_workflow: bool
+    """True when its message is in the mailbox of its workflow."""
+    has_own_key: bool
+    """True when it names a concurrency key itself, whatever its queue does."""
+
+    @property
+    def lane(self) -> Lane:
+        return self.served[:2]
+
+
+class NeedsTable:
+    """Gives the same object for the same needs."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Lane, str, str, bool, bool], WorkNeeds] = {}
+
+    def of(self, lane: Lane, workflow: WorkflowRecord) -> WorkNeeds:
+        spec = workflow.spec
+        limit, by_workflow = spec.concurrency, workflow.by_workflow
+        has_own_key = limit is not None and bool(limit.key)
+        place = (lane, spec.called, workflow.version, by_workflow, has_own_key)
+        found = self._known.get(place)
+        if found is None:
+            if len(self._known) > MOST_SHARED:
+                self._known.clear()
+            found = self._known[place] = WorkNeeds(served_key(lane, workflow), by_workflow, has_own_key)
+        return found
+
+
+class RestingWork(Timers["WorkflowKey"]):
+    """Attempts that are decided and not recorded as sent, until their time comes, with their needs."""
+
+    __slots__ = ("_needs",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._needs: dict[WorkflowKey, WorkNeeds] = {}
+
+    def put(self, key: WorkflowKey, needs: WorkNeeds, due: float) -> None:
+        self.set(key, due)
+        self._needs[key] = needs
+
+    def cancel(self, key: WorkflowKey) -> None:
+        super().cancel(key)
+        self._needs.pop(key, None)
+
+    def pop_work(self, now: float, limit: int | None = None) -> list[tuple[WorkflowKey, WorkNeeds]]:
+        """Removes and returns the attempts that are due, earliest first."""
+        return [(key, self._needs.pop(key)) for key in self.pop_due(now, limit)]
+
+
+class QueuedWork(dict["Lane", "dict[WorkflowKey, WorkNeeds]"]):
+    """Attempts in the engine that no worker has started, oldest first in each lane."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[WorkNeeds] = Counter()
+        """Maps needs to the number of attempts that have them."""
+
+    def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
+        waiting = self.get(needs.lane)
+        if waiting is None:
+            waiting = self[needs.lane] = {}
+        waiting[key] = needs
+        self.counts[needs] = self.counts.get(needs, 0) + 1
+
+    def drop(self, key: WorkflowKey, lane: Lane) -> None:
+        needs = self.get(lane, {}).pop(key, None)
+        if needs is not None:
+            self.counts[needs] -= 1
+            if not self.counts[needs]:
+                del self.counts[needs]
+
+
+Key = tuple[str, str]
+"""A job and one of its workflows."""
+
+
+class WaitIndex:
+    """Its book calls `moved` when a workflow was suspended, or goes on."""
+
+    def __init__(self) -> None:
+        self.sleeping: Timers[Key] = Timers()
+        """Suspended workflows whose wait ends at a time."""
+        self.on_job: dict[str, dict[Key, None]] = {}
+        """Maps each job to the suspended workflows that wait for its end."""
+        self.untimed: dict[Key, float] = {}
+        """Maps suspended workflows that no time wakes to the time since which they wait, in the order in which they were suspended."""
+        self.on_version: dict[str, dict[Key, None]] = {}
+        """Maps each function to the suspended workflows of it that no version of now fits."""
+
+    def moved(self, key: Key, workflow: WorkflowRecord, old: WorkflowState) -> None:
+        if WorkflowState.SUSPENDED not in (old, workflow.state):
+            return
+        waits = workflow.state is WorkflowState.SUSPENDED
+        self.sleeping.set(key, workflow.wakes_at if waits and workflow.wakes_at else math.inf)
+        self.untimed.pop(key, None)
+        if waits and not workflow.wakes_at:
+            self.untimed[key] = workflow.waits_since
+        for job_id in workflow.waits.jobs if workflow.waits is not None else ():
+            if waits:
+                self.on_job.setdefault(job_id, {})[key] = None
+            else:
+                self.drop(key, job_id)
+        if workflow.waits is not None and workflow.waits.version:
+            self._misfit(key, workflow, waits=waits, read_back=old is WorkflowState.WAITING)
+
+    def _misfit(self, key: Key, workflow: WorkflowRecord, *, waits: bool, read_back: bool) -> None:
+        function = workflow.spec.called
+        if not waits:
+            found = self.on_version.get(function, {})
+            found.pop(key, None)
+            if not found:
+                self.on_version.pop(function, None)
+            return
+        self.on_version.setdefault(function, {})[key] = None
+        if read_back:  # the last leader may have died between a registration and the wake-ups that follow from it
+            self.sleeping.set(key, workflow.waits_since)
+
+    def versions_came(self, functions: Iterable[str], at: float) -> None:
+        """Workers offer these functions in a way that is new: the work that fitted no version is tried again."""
+        for function in functions:
+            for key in self.on_version.get(function, ()):
+                self.sleeping.set(key, at)
+
+    def drop(self, key: Key, job_id: str) -> None:
+        """A workflow does not wait for this job any more."""
+        if found := self.on_job.get(job_id):
+            found.pop(key, None)
+            if not found:
+                del self.on_job[job_id]
