@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # not typing's own: to import typing takes ten times as long as the rest of this
@@ -87,21 +88,26 @@ def days(count: float) -> float:
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns a module-level `__getattr__` for a package: `where` maps a module below it to the names that it brings.
+    """Returns a module-level `__getattr__` for a package: `where` maps a module below it, or one of `tenure.…`, to the names that it brings.
 
-    They are imported when they are first asked for, so that `import tenure` and a slot's start cost little.
+    They are imported when they are first asked for, so that `import tenure` and a slot's start cost little. They are also the package's `__all__`.
     """
-    homes = {name: module for module, names in where.items() for name in names.split()}
+    homes = {
+        name: module if module.startswith("tenure.") else f"{package}.{module}"
+        for module, names in where.items()
+        for name in names.split()
+    }
+    vars(sys.modules[package]).setdefault("__all__", list(homes))
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(import_module(f"{package}.{homes[name]}"), name)
+            return getattr(import_module(homes[name]), name)
         except ModuleNotFoundError:
             from tenure.machine import posix_module  # says where it would work; another missing module is raised again
 
-            return getattr(posix_module(f"{package}.{homes[name]}", f"{package}.{name}"), name)
+            return getattr(posix_module(homes[name], f"{package}.{name}"), name)
 
     return find
 

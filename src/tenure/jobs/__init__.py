@@ -36,34 +36,6 @@ if TYPE_CHECKING:
     from tenure.jobs.topics import decide as decide
     from tenure.jobs.topics import decide_gate as decide_gate
 
-__all__ = [
-    "Command",
-    "Decision",
-    "Event",
-    "GateCoordinatedTimeout",
-    "GateJobTracker",
-    "GateJobTrackingInfo",
-    "GateSettings",
-    "JobBook",
-    "JobGlobalTimeout",
-    "JobInfo",
-    "JobLeaderTransfer",
-    "JobProgressReport",
-    "JobSettings",
-    "JobState",
-    "JobSubmission",
-    "JobTimeoutReport",
-    "LocalAuthorityTimeout",
-    "Outcome",
-    "Rule",
-    "TimeoutStrategy",
-    "TimeoutTrackingState",
-    "WorkflowSpec",
-    "WorkflowState",
-    "decide",
-    "decide_gate",
-]
-
 __getattr__ = lazy_names(
     __name__,
     {

@@ -7,40 +7,27 @@ The pytest plugin brings `tenure_dc`, `tenure_clock`, `tenure_engine` and `tenur
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tenure import lazy_names
 
 if TYPE_CHECKING:
-    from tenure.clock import ManualClock
-    from tenure.testing.datacenter import TestDatacenter
-    from tenure.testing.mailbox import FakeEngine, FakeMailbox, FakeMessage, create_test_message
-    from tenure.testing.model import AsyncScriptedAdapter, ScriptedAdapter
-
-__all__ = [
-    "AsyncScriptedAdapter",
-    "FakeEngine",
-    "FakeMailbox",
-    "FakeMessage",
-    "ManualClock",
-    "ScriptedAdapter",
-    "TestDatacenter",
-    "create_test_message",
-]
+    from tenure.clock import ManualClock as ManualClock
+    from tenure.testing.datacenter import TestDatacenter as TestDatacenter
+    from tenure.testing.mailbox import FakeEngine as FakeEngine
+    from tenure.testing.mailbox import FakeMailbox as FakeMailbox
+    from tenure.testing.mailbox import FakeMessage as FakeMessage
+    from tenure.testing.mailbox import create_test_message as create_test_message
+    from tenure.testing.model import AsyncScriptedAdapter as AsyncScriptedAdapter
+    from tenure.testing.model import ScriptedAdapter as ScriptedAdapter
 
 # Imported when asked for: pytest imports this package in every run of everybody who has Tenure installed.
-_HOMES = {
-    "AsyncScriptedAdapter": "tenure.testing.model",
-    "ScriptedAdapter": "tenure.testing.model",
-    "ManualClock": "tenure.clock",
-    "TestDatacenter": "tenure.testing.datacenter",
-    "FakeEngine": "tenure.testing.mailbox",
-    "FakeMailbox": "tenure.testing.mailbox",
-    "FakeMessage": "tenure.testing.mailbox",
-    "create_test_message": "tenure.testing.mailbox",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "datacenter": "TestDatacenter",
+        "mailbox": "FakeEngine FakeMailbox FakeMessage create_test_message",
+        "model": "AsyncScriptedAdapter ScriptedAdapter",
+        "tenure.clock": "ManualClock",
+    },
+)

@@ -3,63 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Generic
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tenure.clock import Clock
-from tenure.engines.contracts import BodyT, DeadLetters, Depth, Mailbox, Message, Outgoing, ReplyT, Sent
+from tenure.engines.contracts import BodyT, DeadLetters, Mailbox, Message, ReplyT
 from tenure.engines.mailbox_records import MessageRecord
 from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.memory import InMemoryMailbox, MemoryEngine, MemoryMessage
 from tenure.errors import ConfigurationError, MailboxConnectionError, ReceiptHandleExpiredError
 
+ClassT = TypeVar("ClassT", bound="type[FakeMessage[Any, Any] | FakeMailbox[Any, Any]]")
 
+
+def _counting(*names: str) -> Callable[[ClassT], ClassT]:
+    """Has each of these methods, which a class inherits, note its call before it does what it does."""
+
+    def noting(name: str, inherited: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: FakeMessage[Any, Any] | FakeMailbox[Any, Any], *args: Any, **options: Any) -> Any:
+            self.note(name)
+            return inherited(self, *args, **options)
+
+        return wraps(inherited)(method)
+
+    def count(kind: ClassT) -> ClassT:
+        for name in names:
+            setattr(kind, name, noting(name, getattr(kind, name)))
+        return kind
+
+    return count
+
+
+@_counting("acknowledge", "nack", "release", "extend_visibility", "append_step", "reply", "settle", "dead_letter")
 class FakeMessage(MemoryMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A delivery that counts how often it was extended, refused calls included."""
 
     extend_visibility_calls = 0
 
-    def acknowledge(self) -> None:
-        self._fake.note("acknowledge")
-        super().acknowledge()
-
-    def nack(self, visibility_timeout: float = 0) -> None:
-        self._fake.note("nack")
-        super().nack(visibility_timeout)
-
-    def release(self) -> None:
-        self._fake.note("release")
-        super().release()
-
-    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
-        self.extend_visibility_calls += 1
-        self._fake.note("extend_visibility")
-        super().extend_visibility(seconds, checkpoint)
-
-    def append_step(self, record: bytes, seconds: float = 0) -> None:
-        self._fake.note("append_step")
-        super().append_step(record, seconds)
-
-    def reply(self, body: ReplyT) -> None:
-        self._fake.note("reply")
-        super().reply(body)
-
-    def settle(self, reply: ReplyT) -> None:
-        self._fake.note("settle")
-        super().settle(reply)
-
-    def dead_letter(self, reason: str) -> None:
-        self._fake.note("dead_letter")
-        super().dead_letter(reason)
-
-    @property
-    def _fake(self) -> FakeMailbox[Any, Any]:
+    def note(self, call: str) -> None:
         assert isinstance(self._mailbox, FakeMailbox)
-        return self._mailbox
+        self.extend_visibility_calls += call == "extend_visibility"
+        self._mailbox.note(call)
 
 
+@_counting("send", "send_many", "revoke", "depth", "purge")
 class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Passes the conformance suite as it is; `expire`, `lose_connection` and `inject` are for what real life adds.
 
@@ -141,24 +131,6 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             self.box.add(record, now)
         return record.id
 
-    # The mailbox, counted
-
-    def send(
-        self,
-        body: BodyT,
-        *,
-        key: str | None = None,
-        generation: int = 0,
-        reply_to: Mailbox[ReplyT, Any] | str | None = None,
-        delay: float = 0,
-    ) -> str:
-        self.note("send")
-        return super().send(body, key=key, generation=generation, reply_to=reply_to, delay=delay)
-
-    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
-        self.note("send_many")
-        return super().send_many(messages)
-
     def receive(
         self,
         max_messages: int = 1,
@@ -171,18 +143,6 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         found = super().receive(max_messages, visibility_timeout, wait_time_seconds, provisional=provisional)
         self._check_connection()  # lost while it waited: what it claimed stays claimed, as in real life
         return found
-
-    def revoke(self, key: str) -> bool:
-        self.note("revoke")
-        return super().revoke(key)
-
-    def depth(self) -> Depth:
-        self.note("depth")
-        return super().depth()
-
-    def purge(self) -> int:
-        self.note("purge")
-        return super().purge()
 
     @property
     def dead_letters(self) -> DeadLetters:

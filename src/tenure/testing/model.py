@@ -9,7 +9,7 @@ import msgspec
 
 from tenure.agent.async_loops import AsyncModelAdapter
 from tenure.agent.budget import Prices
-from tenure.agent.evaluation import InnerLoopConfig
+from tenure.agent.evaluation import InnerLoopConfig, LoopSettings
 from tenure.agent.events import Finish, ModelSaid, ToolCall, Usage
 from tenure.agent.loops import ModelAdapter
 from tenure.agent.prompt import ModelRequest, OnChunk
@@ -33,12 +33,18 @@ def says(text: str, usage: Usage | None = None) -> ModelSaid:
     return ModelSaid(text, (), usage or Usage(10, 5))
 
 
-class _Script:
-    def __init__(self, lines: Iterable[Line]) -> None:
+class _Scripted(LoopSettings):
+    """The part that both adapters share: the lines, and the requests that came."""
+
+    def __init__(
+        self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None
+    ) -> None:
+        super().__init__(loop=loop, prices=prices)
         self._lines = iter(lines)
         self.requests: list[ModelRequest] = []
+        """The requests that the model got so far."""
 
-    def next(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
+    def _next(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
         self.requests.append(request)
         line = next(self._lines, None)
         assert line is not None, "the script has no more lines for this model"
@@ -53,36 +59,15 @@ class _Script:
         return said
 
 
-class ScriptedAdapter(ModelAdapter[Any]):
+class ScriptedAdapter(_Scripted, ModelAdapter[Any]):
     """Answers with these lines in turn: text, an answer, a function of the request, or an error to raise."""
 
-    def __init__(
-        self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None
-    ) -> None:
-        super().__init__(loop=loop, prices=prices)
-        self._script = _Script(lines)
-
-    @property
-    def requests(self) -> list[ModelRequest]:
-        """The requests that the model got so far."""
-        return self._script.requests
-
     def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        return self._script.next(request, on_chunk)
+        return self._next(request, on_chunk)
 
 
-class AsyncScriptedAdapter(AsyncModelAdapter[Any]):
+class AsyncScriptedAdapter(_Scripted, AsyncModelAdapter[Any]):
     """Answers from a script, in an event loop."""
 
-    def __init__(
-        self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None
-    ) -> None:
-        super().__init__(loop=loop, prices=prices)
-        self._script = _Script(lines)
-
-    @property
-    def requests(self) -> list[ModelRequest]:
-        return self._script.requests
-
     async def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        return self._script.next(request, on_chunk)
+        return self._next(request, on_chunk)

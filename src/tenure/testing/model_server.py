@@ -149,27 +149,27 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class StalledStream:
+class _Failing:
+    """Streams so many events, then goes wrong."""
+
+    said: ModelSaid
+    after_events: int = 2
+
+
+class StalledStream(_Failing):
     """Streams so many events, then sends nothing more and keeps the connection open."""
 
-    said: ModelSaid
-    after_events: int = 2
 
-
-@dataclass(frozen=True, slots=True)
-class CutStream:
+class CutStream(_Failing):
     """Streams so many events and half of the next one, then closes the connection."""
 
-    said: ModelSaid
-    after_events: int = 2
 
-
-@dataclass(frozen=True, slots=True)
-class BrokenJson:
+class BrokenJson(_Failing):
     """Streams so many events, then one whose JSON ends too early, as a whole event."""
 
-    said: ModelSaid
-    after_events: int = 2
+
+class ErrorEvent(_Failing):
+    """Streams so many events, then the provider's own error event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +179,6 @@ class Slow:
     said: ModelSaid
     bytes_each: int = 7
     pause_s: float = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorEvent:
-    """Streams so many events, then the provider's own error event."""
-
-    said: ModelSaid
-    after_events: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,31 +28,6 @@ if TYPE_CHECKING:
     from tenure.work.slots.settings import SlotSettings as SlotSettings
     from tenure.work.slots.supervisor import Supervisor as Supervisor
 
-__all__ = [
-    "AsyncContext",
-    "Cause",
-    "Context",
-    "DeadLetterPolicy",
-    "Ending",
-    "FunctionLoop",
-    "Isolation",
-    "Loop",
-    "LoopGroup",
-    "MailboxLoop",
-    "OnLeaseLost",
-    "OnLoopDeath",
-    "Registry",
-    "SlotSettings",
-    "Supervisor",
-    "WorkFailure",
-    "WorkItem",
-    "WorkResult",
-    "Workflow",
-    "current",
-    "mailbox_for",
-    "workflow",
-]
-
 __getattr__ = lazy_names(
     __name__,
     {

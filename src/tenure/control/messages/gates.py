@@ -96,7 +96,7 @@ class DatacenterView(Reply, frozen=True, kw_only=True, tag="datacenter_view"):
 
 
 class AskGate(Request, frozen=True, kw_only=True, tag="gate"):
-    """A gate's probe of a peer."""
+    """How a gate is, and what it sees of the datacenters. Gates probe their peers with it."""
 
 
 class ManagerVerdict(msgspec.Struct, frozen=True, kw_only=True):

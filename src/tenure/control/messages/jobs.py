@@ -40,7 +40,7 @@ class Cancel(Placed, frozen=True, kw_only=True, tag="cancel"):
 
 
 class GetJob(Placed, frozen=True, kw_only=True, tag="job"):
-    """How one job stands; answered when it has ended, or after `wait_s`."""
+    """Returns how one job stands; with `wait_s`, when it has ended, or after that time."""
 
     job_id: b.JobId
     wait_s: b.WaitSeconds = 0.0

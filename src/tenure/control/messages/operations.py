@@ -11,83 +11,9 @@ from typing import Any, NamedTuple, Union, cast
 
 import msgspec
 
-from tenure.control.messages.events import EventPage, GetEvents
-from tenure.control.messages.gates import (
-    AskDatacenter,
-    AskGate,
-    DatacenterSaid,
-    DatacenterView,
-    Forward,
-    GateHeard,
-    GateView,
-    TellDatacenter,
-    TellGate,
-)
-from tenure.control.messages.job_output import EvidenceView, GetEvidence, GetLogs, GetOutput, LogPage, OutputPage
-from tenure.control.messages.jobs import (
-    AskWhy,
-    AwaitJobs,
-    Cancel,
-    Done,
-    EndedJobs,
-    GetJob,
-    GetResult,
-    JobList,
-    JobView,
-    ListJobs,
-    ManySubmitted,
-    MoveRunningJob,
-    PauseRunningJob,
-    ResultView,
-    ResumePausedJob,
-    RetimeRunningJob,
-    RetryJob,
-    SignalJob,
-    Submit,
-    SubmitMany,
-    WhyReply,
-)
-from tenure.control.messages.nodes import (
-    AskOverview,
-    DrainNode,
-    HoldName,
-    ListNodes,
-    NodeList,
-    Overview,
-    ReleaseName,
-    UndrainNode,
-)
-from tenure.control.messages.queues import (
-    ChangeQueue,
-    DeadLetterList,
-    DeadLetterView,
-    DiscardDeadLetter,
-    DropSchedule,
-    GetDeadLetter,
-    LetterDone,
-    ListDeadLetters,
-    ListQueues,
-    ListSchedules,
-    PauseQueue,
-    QueueList,
-    ReplayDeadLetter,
-    ResumeQueue,
-    ScheduleList,
-    SetSchedule,
-    TriggerSchedule,
-)
-from tenure.control.messages.tokens import (
-    CreateToken,
-    ListTokens,
-    RevokeToken,
-    Role,
-    TellRevoked,
-    TokenDone,
-    TokenList,
-)
+from tenure.control.messages import events, gates, job_output, jobs, nodes, queues, tokens, workers, workflows
+from tenure.control.messages.tokens import Role
 from tenure.control.messages.wire import AskLeader, LeaderView, Problem, Redirect, Reply, Request
-from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
-from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 
 __all__ = [
     "BY_NAME",
@@ -147,7 +73,6 @@ class Operation(NamedTuple):
     reply: type[Reply]
     role: Role
     reads: bool
-    summary: str
     streams: bool = False
     """True when a GET may also be answered with a stream."""
     body_bytes: int = MAX_REQUEST_BYTES
@@ -156,6 +81,11 @@ class Operation(NamedTuple):
     @property
     def name(self) -> str:
         return str(self.request.__struct_config__.tag)
+
+    @property
+    def summary(self) -> str:
+        """Returns the first sentence of the request's docstring."""
+        return " ".join((self.request.__doc__ or "").split()).partition(". ")[0].rstrip(".")
 
     @property
     def within(self) -> Within:
@@ -168,164 +98,91 @@ class Operation(NamedTuple):
 
 WITHIN: dict[type[Request], Within] = {
     AskLeader: Within.OPEN,
-    **dict.fromkeys((Submit, SubmitMany), Within.SUBMISSION),
-    **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence, GetOutput), Within.JOB),
-    **dict.fromkeys((PauseRunningJob, ResumePausedJob, RetimeRunningJob, MoveRunningJob, SignalJob), Within.JOB),
-    **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
-    **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
-    ListQueues: Within.QUEUES,
-    **dict.fromkeys((ListJobs, ListSchedules, GetEvents, AwaitJobs), Within.CUT),
+    **dict.fromkeys((jobs.Submit, jobs.SubmitMany), Within.SUBMISSION),
+    **dict.fromkeys(
+        (
+            jobs.Cancel,
+            jobs.GetJob,
+            jobs.AskWhy,
+            jobs.GetResult,
+            jobs.RetryJob,
+            job_output.GetLogs,
+            job_output.GetEvidence,
+            job_output.GetOutput,
+        ),
+        Within.JOB,
+    ),
+    **dict.fromkeys(
+        (jobs.PauseRunningJob, jobs.ResumePausedJob, jobs.RetimeRunningJob, jobs.MoveRunningJob, jobs.SignalJob),
+        Within.JOB,
+    ),
+    **dict.fromkeys((queues.SetSchedule, queues.DropSchedule, queues.TriggerSchedule), Within.SCHEDULE),
+    **dict.fromkeys((queues.PauseQueue, queues.ResumeQueue, queues.ChangeQueue), Within.QUEUE),
+    queues.ListQueues: Within.QUEUES,
+    **dict.fromkeys((jobs.ListJobs, queues.ListSchedules, events.GetEvents, jobs.AwaitJobs), Within.CUT),
 }
 """How each request of a bound caller is held within its bounds. What is not here is refused to such callers."""
 
 OPERATIONS: tuple[Operation, ...] = (
+    Operation(jobs.Submit, jobs.Done, Role.CLIENT, False, body_bytes=MAX_SUBMISSION_BYTES),
+    Operation(jobs.Cancel, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.GetJob, jobs.JobView, Role.CLIENT, True),
+    Operation(jobs.ListJobs, jobs.JobList, Role.CLIENT, True),
+    Operation(jobs.AwaitJobs, jobs.EndedJobs, Role.CLIENT, True),
+    Operation(jobs.AskWhy, jobs.WhyReply, Role.CLIENT, True),
     Operation(
-        Submit,
-        Done,
-        Role.CLIENT,
-        False,
-        "Run a job, once, however often it is asked",
-        body_bytes=MAX_SUBMISSION_BYTES,
+        queues.SetSchedule, jobs.Done, Role.CLIENT, False, body_bytes=MAX_SUBMISSION_BYTES, at_gate=AtGate.PASSED
     ),
-    Operation(Cancel, Done, Role.CLIENT, False, "End a job now, or before it is known"),
-    Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
-    Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
-    Operation(AwaitJobs, EndedJobs, Role.CLIENT, True, "Which of many jobs have ended; may wait for one of them"),
-    Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
+    Operation(queues.DropSchedule, jobs.Done, Role.CLIENT, False, at_gate=AtGate.PASSED),
+    Operation(queues.TriggerSchedule, jobs.Done, Role.CLIENT, False, at_gate=AtGate.PASSED),
+    Operation(queues.ListSchedules, queues.ScheduleList, Role.CLIENT, True, at_gate=AtGate.GATHERED),
+    Operation(events.GetEvents, events.EventPage, Role.CLIENT, True, streams=True),
+    Operation(jobs.SubmitMany, jobs.ManySubmitted, Role.CLIENT, False, body_bytes=MAX_SUBMISSION_BYTES),
+    Operation(jobs.GetResult, jobs.ResultView, Role.CLIENT, True),
+    Operation(jobs.RetryJob, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.PauseRunningJob, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.ResumePausedJob, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.RetimeRunningJob, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.SignalJob, jobs.Done, Role.CLIENT, False),
+    Operation(jobs.MoveRunningJob, jobs.Done, Role.CLIENT, False),
+    Operation(job_output.GetLogs, job_output.LogPage, Role.CLIENT, True),
+    Operation(job_output.GetOutput, job_output.OutputPage, Role.CLIENT, True, streams=True),
+    Operation(job_output.GetEvidence, job_output.EvidenceView, Role.CLIENT, True),
+    Operation(queues.ListQueues, queues.QueueList, Role.CLIENT, True, at_gate=AtGate.GATHERED),
+    Operation(workflows.ListWorkflows, workflows.WorkflowList, Role.CLIENT, True, at_gate=AtGate.GATHERED),
+    Operation(workflows.ListThresholds, workflows.ThresholdList, Role.CLIENT, True, at_gate=AtGate.GATHERED),
+    Operation(queues.PauseQueue, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(queues.ResumeQueue, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(queues.ChangeQueue, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(nodes.AskOverview, nodes.Overview, Role.CLIENT, True, at_gate=AtGate.PASSED),
+    Operation(nodes.ListNodes, nodes.NodeList, Role.CLIENT, True, at_gate=AtGate.GATHERED),
+    Operation(nodes.DrainNode, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(nodes.UndrainNode, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(nodes.HoldName, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(nodes.ReleaseName, jobs.Done, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(queues.ListDeadLetters, queues.DeadLetterList, Role.OPERATOR, True, at_gate=AtGate.GATHERED),
+    Operation(queues.GetDeadLetter, queues.DeadLetterView, Role.OPERATOR, True, at_gate=AtGate.PASSED),
+    Operation(queues.ReplayDeadLetter, queues.LetterDone, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(queues.DiscardDeadLetter, queues.LetterDone, Role.OPERATOR, False, at_gate=AtGate.PASSED),
+    Operation(AskLeader, LeaderView, Role.CLIENT, True),
+    Operation(workers.WorkerReport, workers.WorkerDirective, Role.WORKER, False, at_gate=AtGate.REFUSED),
+    Operation(workers.ExtendDeadline, workers.ExtensionReply, Role.WORKER, False, at_gate=AtGate.REFUSED),
     Operation(
-        SetSchedule,
-        Done,
-        Role.CLIENT,
-        False,
-        "Have a job run again and again: by cron, or every so often",
-        body_bytes=MAX_SUBMISSION_BYTES,
-        at_gate=AtGate.PASSED,
-    ),
-    Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on", at_gate=AtGate.PASSED),
-    Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now", at_gate=AtGate.PASSED),
-    Operation(
-        ListSchedules,
-        ScheduleList,
-        Role.CLIENT,
-        True,
-        "Every schedule, and what became of its instants",
-        at_gate=AtGate.GATHERED,
-    ),
-    Operation(GetEvents, EventPage, Role.CLIENT, True, "What is decided, in order and without a gap", streams=True),
-    Operation(
-        SubmitMany,
-        ManySubmitted,
-        Role.CLIENT,
-        False,
-        "Run many jobs; each has an outcome of its own",
-        body_bytes=MAX_SUBMISSION_BYTES,
-    ),
-    Operation(GetResult, ResultView, Role.CLIENT, True, "What a workflow returned; may wait for its end"),
-    Operation(RetryJob, Done, Role.CLIENT, False, "Run an ended job once more, as a new job that names the old one"),
-    Operation(PauseRunningJob, Done, Role.CLIENT, False, "Pause a job: what runs ends with its checkpoint"),
-    Operation(ResumePausedJob, Done, Role.CLIENT, False, "Let a paused job go on"),
-    Operation(RetimeRunningJob, Done, Role.CLIENT, False, "Give a job another deadline, or more time"),
-    Operation(SignalJob, Done, Role.CLIENT, False, "Send a signal to a job, once for each id"),
-    Operation(MoveRunningJob, Done, Role.CLIENT, False, "Have what runs go on from its checkpoint on another worker"),
-    Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
-    Operation(GetOutput, OutputPage, Role.CLIENT, True, "What a workflow emits while it runs", streams=True),
-    Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),
-    Operation(
-        ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits", at_gate=AtGate.GATHERED
-    ),
-    Operation(
-        ListWorkflows,
-        WorkflowList,
-        Role.CLIENT,
-        True,
-        "The workflows that workers serve: arguments, settings, versions",
-        at_gate=AtGate.GATHERED,
-    ),
-    Operation(
-        ListThresholds,
-        ThresholdList,
-        Role.CLIENT,
-        True,
-        "The stall thresholds of workflows: set, learned, and which holds",
-        at_gate=AtGate.GATHERED,
-    ),
-    Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),
-    Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on", at_gate=AtGate.PASSED),
-    Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue", at_gate=AtGate.PASSED),
-    Operation(
-        AskOverview, Overview, Role.CLIENT, True, "How the datacenter is, and what is wrong", at_gate=AtGate.PASSED
-    ),
-    Operation(
-        ListNodes, NodeList, Role.CLIENT, True, "Managers and workers, and how they are", at_gate=AtGate.GATHERED
-    ),
-    Operation(DrainNode, Done, Role.OPERATOR, False, "Give a worker no more work", at_gate=AtGate.PASSED),
-    Operation(UndrainNode, Done, Role.OPERATOR, False, "Let a drained worker take work again", at_gate=AtGate.PASSED),
-    Operation(
-        HoldName, Done, Role.OPERATOR, False, "Say that something that attempts wait for is down", at_gate=AtGate.PASSED
-    ),
-    Operation(ReleaseName, Done, Role.OPERATOR, False, "Say that it is back", at_gate=AtGate.PASSED),
-    Operation(
-        ListDeadLetters, DeadLetterList, Role.OPERATOR, True, "Messages that were given up", at_gate=AtGate.GATHERED
-    ),
-    Operation(
-        GetDeadLetter,
-        DeadLetterView,
-        Role.OPERATOR,
-        True,
-        "One message that was given up, with its body",
-        at_gate=AtGate.PASSED,
-    ),
-    Operation(
-        ReplayDeadLetter,
-        LetterDone,
-        Role.OPERATOR,
-        False,
-        "Put a dead letter back into its mailbox",
-        at_gate=AtGate.PASSED,
-    ),
-    Operation(
-        DiscardDeadLetter, LetterDone, Role.OPERATOR, False, "Forget a dead letter for good", at_gate=AtGate.PASSED
-    ),
-    Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
-    Operation(
-        WorkerReport,
-        WorkerDirective,
-        Role.WORKER,
-        False,
-        "What a worker runs, answered with what is wanted",
-        at_gate=AtGate.REFUSED,
-    ),
-    Operation(
-        ExtendDeadline,
-        ExtensionReply,
-        Role.WORKER,
-        False,
-        "A worker asks for time that its work has earned",
-        at_gate=AtGate.REFUSED,
-    ),
-    Operation(
-        TellDatacenter,
-        DatacenterSaid,
+        gates.TellDatacenter,
+        gates.DatacenterSaid,
         Role.NODE,
         False,
-        "A gate's submissions, decisions and questions",
         body_bytes=MAX_SUBMISSION_BYTES,
         at_gate=AtGate.REFUSED,
     ),
-    Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
-    Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager", at_gate=AtGate.REFUSED),
-    Operation(AskGate, GateView, Role.CLIENT, True, "How a gate is, and what it sees of the datacenters"),
-    Operation(
-        Forward,
-        GateView,
-        Role.NODE,
-        False,
-        "A request that a gate passes on: to the one that leads, or to a datacenter",
-    ),
-    Operation(CreateToken, TokenDone, Role.OPERATOR, False, "Let a token in, on all nodes, from now on"),
-    Operation(RevokeToken, TokenDone, Role.OPERATOR, False, "Let a token or a certificate in nowhere any more"),
-    Operation(ListTokens, TokenList, Role.OPERATOR, True, "Tokens and certificates, and what each may do"),
-    Operation(TellRevoked, TokenDone, Role.NODE, False, "A gate's list of revoked tokens", at_gate=AtGate.REFUSED),
+    Operation(gates.TellGate, gates.GateHeard, Role.NODE, False),
+    Operation(gates.AskDatacenter, gates.DatacenterView, Role.NODE, True, at_gate=AtGate.REFUSED),
+    Operation(gates.AskGate, gates.GateView, Role.CLIENT, True),
+    Operation(gates.Forward, gates.GateView, Role.NODE, False),
+    Operation(tokens.CreateToken, tokens.TokenDone, Role.OPERATOR, False),
+    Operation(tokens.RevokeToken, tokens.TokenDone, Role.OPERATOR, False),
+    Operation(tokens.ListTokens, tokens.TokenList, Role.OPERATOR, True),
+    Operation(tokens.TellRevoked, tokens.TokenDone, Role.NODE, False, at_gate=AtGate.REFUSED),
 )
 
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}

@@ -159,7 +159,7 @@ class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
 
 
 class ReplayDeadLetter(Placed, frozen=True, kw_only=True, tag="replay"):
-    """Put it back into its mailbox. Refused when a newer message has its key, or its job has ended."""
+    """Put a dead letter back into its mailbox. Refused when a newer message has its key, or its job has ended."""
 
     mailbox: b.MailboxName
     id: b.MessageId
@@ -167,7 +167,7 @@ class ReplayDeadLetter(Placed, frozen=True, kw_only=True, tag="replay"):
 
 
 class DiscardDeadLetter(Placed, frozen=True, kw_only=True, tag="discard"):
-    """Forget it for good."""
+    """Forget a dead letter for good."""
 
     mailbox: b.MailboxName
     id: b.MessageId
@@ -184,21 +184,21 @@ class LetterDone(Reply, frozen=True, kw_only=True, tag="letter_done"):
 
 
 class SetSchedule(Placed, frozen=True, kw_only=True, tag="set_schedule"):
-    """A new schedule, or another one under a name that there is. The same again changes nothing. Leader only."""
+    """Have a job run again and again, by cron or every so often. A name that there is gets another schedule. The same again changes nothing. Leader only."""
 
     schedule: Schedule
     by: b.Person = ""
 
 
 class DropSchedule(Placed, frozen=True, kw_only=True, tag="drop_schedule"):
-    """Nothing more of it fires; what runs goes on. Leader only."""
+    """End a schedule: nothing more of it fires, and what runs goes on. Leader only."""
 
     name: b.AnyName
     by: b.Person = ""
 
 
 class TriggerSchedule(Placed, frozen=True, kw_only=True, tag="trigger_schedule"):
-    """Run its job now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
+    """Run the job of a schedule now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
 
     name: b.AnyName
     job_id: b.JobId

@@ -108,7 +108,7 @@ class Certificate(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CreateToken(Placed, frozen=True, kw_only=True, tag="create_token"):
-    """Know a token on all nodes of this engine, from now on. A gate passes it on to its datacenters."""
+    """Let a token in, on all nodes of this engine, from now on. A gate passes it on to its datacenters."""
 
     token: Token
     by: b.Person = ""
