@@ -50,6 +50,23 @@ def test_a_worker_and_the_commands_of_clients_import_neither_a_leader_nor_a_web_
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["worker"], "[]\n"), (["worker", "--help"], ""), (["worker", "x.py", "-h"], ""), (["manager"], "")],
+)
+def test_a_worker_begins_its_fork_server_before_anything_that_only_reads_options(words: list[str], said: str) -> None:
+    code = f"""
+import sys
+from tenure.work.slots import interpreters
+interpreters.begin_early = lambda: print([m for m in ("click", "msgspec", "asyncio") if m in sys.modules])
+sys.argv = {["tenure", *words]}
+from tenure.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.partition("Usage")[0] == said
+
+
 PAGE = Path(tenure.control.__file__).parent / "dashboard" / "js"
 
 

@@ -1,7 +1,6 @@
 """`tenure worker MODULE`: serves the workflows of a module, each in a slot process that can be killed alone.
 
-It imports what the options need. Before the rest of a worker is imported, its fork server has been started, and imports the user's modules
-meanwhile: that halves the time to the first job.
+It imports what the options need. The worker's fork server has been started before (`tenure.cli`), and imports its part while the rest of the worker is imported here.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from tenure import machine
 from tenure.cli.node_options import friendly, gossip_options, log_format_option, one_value, result_key_option
 from tenure.cli.option_sections import GOSSIP, SectionedCommand
 from tenure.nodes.pool_settings import PoolSettings
-from tenure.randomness import new_id
-from tenure.work.slots.interpreters import BegunServer, begin_fork_server
+from tenure.work.slots.interpreters import BegunServer
 
 
 class ProbePort(NamedTuple):
@@ -139,7 +137,9 @@ def _hide_unless(context: click.Context, option: click.Parameter, debuggable: bo
 @log_format_option
 @gossip_options
 @one_value("options", WorkerOptions)
+@click.pass_obj
 def worker(
+    begun: BegunServer | None,
     modules: tuple[str, ...],
     url: str,
     pool: PoolSettings,
@@ -159,18 +159,10 @@ def worker(
     SIGTERM, SIGHUP or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
     The exit code is 0 after a drain, 1 when the engine lost what it had accepted, 2 when the modules cannot be served.
     """
-    begun = _begin(options.slot_start)
+    if begun is not None and options.slot_start == "spawn":
+        begun.drop()
+        begun = None
     with friendly():
         worker_run = machine.posix_module("tenure.cli.worker_run", "tenure worker")
         code = worker_run.run_worker(list(modules), url, name, pool, options, probes, log_format, begun)
     raise SystemExit(code)
-
-
-def _begin(slot_start: str) -> BegunServer | None:
-    """Starts the fork server, where slots may be forked. None also where there is no process to be had: the supervisor tries again, and says so."""
-    if slot_start == "spawn" or not machine.here.forks_slots:
-        return None
-    try:
-        return begin_fork_server(new_id())
-    except OSError:
-        return None

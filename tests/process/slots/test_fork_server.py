@@ -13,6 +13,7 @@ import pytest
 from tests.process.slots.conftest import Desk, Worker, is_running, shown, wait_until
 
 from tenure.work.slots.fork_messages import SLOT_NAME
+from tenure.work.slots.processes import all_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slots are forked on Linux only")
 APP = str(Path(__file__).parent / "forked_app.py")
@@ -125,6 +126,14 @@ def test_a_module_that_cannot_be_imported_ends_a_worker_that_forks(desk: Desk, t
     worker = desk.start(*FORKED, "auto", modules=(str(broken),))
     assert worker.ended() == 2
     assert "No module named 'nothing_of_that_name'" in worker.said()
+
+
+def test_a_worker_that_spawns_its_slots_ends_the_server_that_was_begun_for_it(desk: Desk) -> None:
+    worker = start(desk, "spawn")
+    wait_until(lambda: len(worker.slots()) == 3, worker.said)
+    # Also no zombie: the server was buried.
+    assert {p.pid for p in all_processes() if p.parent == worker.process.pid} == set(worker.slots())
+    assert worker.end() == 0
 
 
 def test_a_server_that_dies_while_it_imports_leaves_the_rest_to_spawned_slots(desk: Desk) -> None:

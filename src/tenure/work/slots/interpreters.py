@@ -11,6 +11,9 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from tenure import machine
+from tenure.randomness import new_id
+
 MARK = "TENURE_INCARNATION"
 """Environment variable that every descendant of a slot inherits: strays of a dead worker are found by it."""
 SECRETS = ("TENURE_ENGINE", "TENURE_GATE_ENGINE", "TENURE_TOKEN", "TENURE_RESULT_KEYS")
@@ -38,6 +41,20 @@ class BegunServer(NamedTuple):
     """The incarnation of the supervisor that it belongs to."""
     socket: socket.socket
     process: subprocess.Popen[bytes]
+
+    def drop(self) -> None:
+        """Ends a server that nobody needs."""
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def begin_early() -> BegunServer | None:
+    """Starts a fork server, where slots may be forked. None also where there is no process to be had: the supervisor tries again, and says so."""
+    try:
+        return begin_fork_server(new_id()) if machine.here.forks_slots else None
+    except OSError:
+        return None
 
 
 def begin_fork_server(incarnation: str) -> BegunServer:
