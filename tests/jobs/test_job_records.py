@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from tests.jobs.desk import Desk, spec
 
@@ -11,9 +13,9 @@ from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.budget import claimed
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.job_records import PACKED_AT_ONCE
-from tenure.jobs.paged_book import cut_pages
+from tenure.jobs.paged_book import PagedRestore, cut_pages
 from tenure.jobs.settings import PAGED_STATE_BUDGET
-from tenure.jobs.state_pages import PAGE_RECORDS
+from tenure.jobs.state_pages import PAGE_RECORDS, joined
 from tenure.jobs.states import JobState
 from tenure.nodes.job_listing import manager_list
 
@@ -52,6 +54,38 @@ def test_a_queued_job_costs_a_few_dozen_bytes_however_many_there_are() -> None:
     assert jobs.packed_bytes / jobs.packed < 120
     assert jobs.packed_bytes / jobs.packed < 1.1 * first
     assert jobs.unpackings == 0  # a submission asks for no job but its own
+
+
+def index_bytes(book: JobBook) -> float:
+    """Returns the bytes of the indexes over all jobs, for each job, and those of the ids that they hold, each as often as it is in memory."""
+    assert book.pages is not None
+    section = book.pages.sections["jobs"]
+    held = [key for waiting in book.queued.values() for key, _ in waiting.items()]
+    tables = [
+        book.jobs._records,
+        section.page_of,
+        *section.members.values(),
+        *[one._held for one in book.queued.values()],
+    ]
+    ids = {id(one): one for one in (*book.jobs, *(name for names in section.members.values() for name in names))}
+    ids.update({id(job_id): job_id for job_id, _ in held})
+    return (sum(map(sys.getsizeof, tables)) + sum(map(sys.getsizeof, ids.values()))) / len(book.jobs)
+
+
+def test_the_indexes_of_a_queued_job_take_little_and_hold_its_id_once_on_whatever_way_it_came() -> None:
+    desk = queued(4_000)
+    assert index_bytes(desk.book) < 61 + 110, "an id of 12 characters takes 61 bytes"
+    cut = cut_pages(desk.book, 1, 1)
+    reading = PagedRestore(cut.root, desk.settings)
+    for section, ref in reading.wanted:
+        reading.add(section, ref, joined(cut.blobs[key] for key in ref.keys(section)) or b"")
+    assert index_bytes(reading.book) < 61 + 110, "after a cold start"
+    for number in range(1_000):
+        desk.run(f"job-{number:08}", "w")
+        desk.fail(f"job-{number:08}", "w")
+        desk.do(RecordDispatched(job_id=f"job-{number:08}", workflow="w", attempt=2))
+    assert desk.book.jobs.unpackings >= 900
+    assert index_bytes(desk.book) < 61 + 110, "after a second attempt of packed jobs"
 
 
 def test_a_standby_that_folds_whole_entries_packs_as_fast_as_jobs_come() -> None:

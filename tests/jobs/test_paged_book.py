@@ -81,7 +81,9 @@ def same(book: JobBook, other: JobBook) -> None:
     assert other.pages is not None
     for name, section in book.pages.sections.items():
         twin = other.pages.sections[name]
-        assert section.page_of == twin.page_of
+        ids = [one for members in section.members.values() for one in members]
+        assert None not in map(section.page, ids)
+        assert {name: section.page(name) for name in ids} == {name: twin.page(name) for name in ids}
         assert section.members == twin.members
         assert (section.number, section.records, section.bytes) == (twin.number, twin.records, twin.bytes)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec
 
 from tenure.jobs import JobBook, job_records, outbox
@@ -12,7 +14,7 @@ from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.paged_book import PagedRestore, cut_pages
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.state_pages import joined
-from tenure.jobs.work_indexes import NeedsTable
+from tenure.jobs.work_indexes import NeedsTable, WaitingWork, WorkNeeds
 from tenure.jobs.workers import ForgetWorker
 from tenure.served_workflow import ServedWorkflow
 
@@ -54,6 +56,28 @@ def add(desk: Desk, name: str = "w", *, send: bool, park: bool = False, jobs: in
 
 def packed_and_left_alone(book: JobBook, *, but: int = 0) -> bool:
     return book.jobs.packed >= JOBS - 2 * OBJECTS and book.jobs.unpackings <= but and book.jobs.copies <= but
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("fgh"), st.sampled_from("fg"), st.booleans())))
+def test_attempts_wait_in_the_order_in_which_they_came_whatever_their_names(
+    steps: list[tuple[str, str, str, bool]],
+) -> None:
+    """Workflows named as their functions are kept under the id of their job, and several of one job must not be taken for one another."""
+    waiting, model = WaitingWork(), dict[tuple[str, str], WorkNeeds]()
+    functions: dict[tuple[str, str], str] = {}
+    for job_id, name, function, came in steps:
+        key = (job_id, name)
+        if came:
+            # The function of a workflow never changes, and work comes only while it does not wait.
+            needs = WorkNeeds(("q", 0, functions.setdefault(key, function), ""), False, False)
+            if key not in model:
+                model[key] = needs
+                waiting.put(key, needs)
+        else:
+            assert waiting.pop(key) == model.pop(key, None)
+        assert list(waiting.items()) == list(model.items())
+        assert (list(waiting), len(waiting)) == (list(model), len(model))
+        assert {one for one in functions if one in waiting} == set(model)
 
 
 def test_what_is_in_the_engine_is_looked_through_after_an_election_without_a_record(desk: Desk) -> None:
@@ -115,6 +139,6 @@ def test_a_queue_that_changes_looks_only_at_work_that_may_have_a_key(desk: Desk)
 def test_jobs_with_the_same_needs_share_one_object(desk: Desk) -> None:
     add(desk, send=True, jobs=5)
     (waiting,) = desk.book.queued.values()
-    assert len({id(needs) for needs in waiting.values()}) == 1
+    assert len({id(needs) for _, needs in waiting.items()}) == 1
     table, workflow = NeedsTable(), desk.book.jobs["w-0000"].workflows["w"]
     assert table.of(("default", 0), workflow) is table.of(("default", 0), workflow)

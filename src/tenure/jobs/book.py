@@ -27,8 +27,8 @@ from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fair_lanes import Turns
-from tenure.jobs.fold import SNAPSHOT_VERSION, Histories, JournalFold, read_snapshot
-from tenure.jobs.job_records import JobRecords, note_election
+from tenure.jobs.fold import SNAPSHOT_VERSION, Histories, JournalFold, note_election, read_snapshot
+from tenure.jobs.job_records import JobRecords
 from tenure.jobs.learned_gaps import LearnedGaps
 from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
@@ -44,7 +44,7 @@ from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.waits import in_words_of_wait
-from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WorkNeeds
+from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WaitingWork, WorkNeeds
 from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 WorkflowKey = tuple[str, str]
@@ -109,9 +109,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self._needs = NeedsTable()
         self.resting = RestingWork()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
-        self.ready: dict[Lane, dict[WorkflowKey, WorkNeeds]] = {}
+        self.ready: dict[Lane, WaitingWork] = {}
         """Workflows whose `not_before` has come, oldest first in each lane. `wake` moves them here from `resting`."""
-        self.parked: dict[ServedKey, dict[WorkflowKey, WorkNeeds]] = {}
+        self.parked: dict[ServedKey, WaitingWork] = {}
         """Workflows whose `not_before` has come and that no worker serves, by what a worker would have to serve. They cost the others nothing."""
         self.services = Services()
         self.lost_at: float | None = state.elected_at
@@ -327,18 +327,18 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     def _make_ready(self, key: WorkflowKey, needs: WorkNeeds) -> None:
         if is_served(self, needs.served, by_workflow=needs.by_workflow):
-            self.ready.setdefault(needs.lane, {})[key] = needs
+            self.ready.setdefault(needs.lane, WaitingWork()).put(key, needs)
             self.turns.put(key, needs)
         else:
-            self.parked.setdefault(needs.served, {})[key] = needs
+            self.parked.setdefault(needs.served, WaitingWork()).put(key, needs)
 
     def _unready(self, info: JobInfo, workflow: WorkflowRecord, key: WorkflowKey, *, sent: bool = False) -> None:
         lane = lane_of(info)
         if waiting := self.ready.get(lane):
-            waiting.pop(key, None)
+            waiting.pop(key)
             self.turns.remove(lane, key, sent=sent)
         if parked := self.parked.get(needs := served_key(lane, workflow)):
-            parked.pop(key, None)
+            parked.pop(key)
             if not parked:
                 del self.parked[needs]
 
@@ -350,7 +350,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if lost:
             self.lost_at = at
             for lane, waiting in list(self.ready.items()):
-                self.ready[lane] = {}
+                self.ready[lane] = WaitingWork()
                 self.turns.lanes.pop(lane, None)
                 for key, whole in waiting.items():
                     self._make_ready(key, whole)

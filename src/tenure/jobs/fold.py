@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HISTORY_SHARE = 4
 """The histories of all jobs together take at most one part in HISTORY_SHARE of the budget. Beyond it, each takes `SHORT_HISTORY_BYTES`."""
 SHORT_HISTORY_BYTES = 512
+_ELECTED = b'{"type":"LeaderElected"'
 _PROGRESS = b'{"type":"ProgressRecorded"'
 
 
@@ -75,6 +76,28 @@ class Histories:
         while info.history and held > room:
             held -= len(info.history[0])
             self._elide(info, 0)
+
+
+def note_election(info: JobInfo, line: bytes) -> int:
+    """Keeps an election in the history of a job. Returns the bytes of the line that it replaced.
+
+    Of elections in a row only the newest is kept, and no room of other jobs is asked for: so what becomes of one job depends on nothing but that job,
+    and a packed one can be given the line later.
+    """
+    history = info.history
+    replaced = 0
+    if history and history[-1].startswith(_ELECTED):
+        replaced = len(history.pop())
+        info.elided += 1
+    history.append(line)
+    return replaced
+
+
+def election_bytes(info: JobInfo) -> int:
+    """Returns the bytes of the election with which the history of a live job ends."""
+    if info.state.terminal or not info.history or not info.history[-1].startswith(_ELECTED):
+        return 0
+    return len(info.history[-1])
 
 
 SNAPSHOT_VERSION = 1

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure.jobs.deadlines import see_election
+from tenure.jobs.fold import election_bytes, note_election
 from tenure.jobs.job_kinds import KindTable, PageSummary
 from tenure.jobs.model import JobInfo
 from tenure.jobs.state_pages import LEVEL, PagedSection
@@ -32,7 +33,6 @@ MOST_PACKINGS = 4
 """With `PACKED_AT_ONCE`, more jobs than the 200 commands of one entry can bring."""
 OPENED = 4
 """The pages of which the unpacked bytes are kept. Jobs of one page are used at one time."""
-_ELECTED = b'{"type":"LeaderElected"'
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JobInfo).decode
 _decode_page = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
@@ -74,7 +74,7 @@ class PackedPage:
 class JobGroup(NamedTuple):
     """Some jobs that came one after the other."""
 
-    ids: dict[str, Any]
+    ids: list[str] | dict[str, Any]
     """Their ids, oldest first."""
     packed: PackedPage | None
     """Holds those of them that are packed."""
@@ -109,7 +109,12 @@ class JobRecords(MutableMapping[str, JobInfo]):
     def attach(self, section: PagedSection) -> None:
         """From here on jobs have pages, and can be packed."""
         self._section = section
+        section.packed_in = self._packed_in
         self._loose = dict.fromkeys(section.members, 0)
+
+    def _packed_in(self, job_id: str) -> int | None:
+        found = self._records.get(job_id)
+        return None if found is None or type(found) is JobInfo else found.number
 
     # Folds use these
 
@@ -126,7 +131,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
 
     def placed(self, job_id: str) -> None:
         """Notes that a job was put into its page, or can be packed now although it could not before."""
-        if self._section is not None and (number := self._section.page_of.get(job_id)) is not None:
+        if self._section is not None and (number := self._section.page(job_id)) is not None:
             self._busy -= self._loose.pop(number, 0)
             self._loose[number] = 0
 
@@ -249,15 +254,17 @@ class JobRecords(MutableMapping[str, JobInfo]):
         del fresh
         compressed, seen = zlib.compress(encoded, LEVEL), len(self.elections)
         page = PackedPage(number, compressed, len(encoded), chosen, len(chosen), seen, summary)
+        assert self._section is not None, "jobs have no pages yet"
         for job_id in chosen:
             before = self._records[job_id]
             if type(before) is JobInfo:
                 del self._objects[job_id]
                 self.states[before.state] += 1
-                self._election_bytes += _election_bytes(before)
+                self._election_bytes += election_bytes(before)
             else:
                 self._leave(before)
             self._records[job_id] = page
+            self._section.page_of.pop(job_id, None)
         self._packed[number] = page
         self._count(page)
 
@@ -275,7 +282,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         for job_id, info in kept.items():
             self[job_id] = info
         self.states.update([info.state for info in packed])
-        self._election_bytes += sum(map(_election_bytes, packed))
+        self._election_bytes += sum(map(election_bytes, packed))
         if kept:
             self._loose[number] = len(kept)
             self._busy += len(kept)
@@ -329,11 +336,15 @@ class JobRecords(MutableMapping[str, JobInfo]):
                     note_election(info, line)
 
     def _unpack(self, job_id: str, page: PackedPage) -> JobInfo:
-        info = self._copy(job_id, page)
+        assert self._section is not None, "nothing is packed before there are pages"
+        info, members = self._copy(job_id, page), self._section.members[page.number]
+        # Indexes keep the id that is in the record. Without this each of a million ids would be in memory twice.
+        msgspec.structs.force_setattr(info.job.submission, "job_id", members[members.index(job_id)])
+        self._section.page_of[info.id] = page.number
         self.unpackings += 1
-        self._records[job_id] = self._objects[job_id] = info
+        self._records[job_id] = self._objects[info.id] = info
         self.states[info.state] -= 1
-        self._election_bytes -= _election_bytes(info)
+        self._election_bytes -= election_bytes(info)
         page.summary.left(info)
         self._leave(page)
         self.placed(job_id)
@@ -356,27 +367,6 @@ class LookedAt(ValuesView[JobInfo]):
 
     def __iter__(self) -> Iterator[JobInfo]:
         return (info for job_id in self._mapping if (info := self._mapping.look(job_id)) is not None)
-
-
-def note_election(info: JobInfo, line: bytes) -> int:
-    """Keeps an election in the history of a job. Returns the bytes of the line that it replaced.
-
-    Of elections in a row only the newest is kept, and no room of other jobs is asked for: so what becomes of one job depends on nothing but that job,
-    and a packed one can be given the line later.
-    """
-    history = info.history
-    replaced = 0
-    if history and history[-1].startswith(_ELECTED):
-        replaced = len(history.pop())
-        info.elided += 1
-    history.append(line)
-    return replaced
-
-
-def _election_bytes(info: JobInfo) -> int:
-    if info.state.terminal or not info.history or not info.history[-1].startswith(_ELECTED):
-        return 0
-    return len(info.history[-1])
 
 
 def _references(records: Mapping[str, Any], job_id: str) -> int:

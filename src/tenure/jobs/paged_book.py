@@ -84,6 +84,10 @@ class PagedRestore:
     def add(self, section: Section, ref: PageRef, stored: bytes) -> None:
         encoded = unpacked(section, stored, ref.size)
         records = read_page(section, encoded)
+        if section == "jobs":
+            records = {
+                info.id: info for info in records.values()
+            }  # the indexes keep the id that is in the record: so it is in memory once
         self._pages.sections[section].hold(ref.number, records, ref.seq)
         self.book.size.grew(ref.size)
         if section == "jobs":

@@ -8,6 +8,7 @@ since the last durable mark. An attempt that has saved nothing is never chosen: 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs.attempt_rest import is_new_mark
@@ -65,7 +66,7 @@ def overdue(book: JobBook, now: float, able: Callable[[WorkflowKey], Collection[
         record = book.state.queues.get(lane[0])
         if record is None or record.preempt_after is None or record.paused:
             continue
-        for key in list(book.queued[lane])[:LOOKED_AT]:
+        for key in list(islice(book.queued[lane], LOOKED_AT)):
             waited_s = now - book.jobs[key[0]].workflows[key[1]].dispatched_at
             if waited_s >= record.preempt_after and "/".join(key) not in promised:
                 yield Waiting(key, lane[1], waited_s, able(key))

@@ -11,7 +11,7 @@ An election changes every live job. The root holds it instead: the pages that we
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -100,40 +100,49 @@ class PagedSection:
 
     def __init__(self) -> None:
         self.page_of: dict[str, int] = {}
-        self.members: dict[int, dict[str, None]] = {}
+        """Maps the records that `packed_in` does not know to their pages."""
+        self.packed_in: Callable[[str], int | None] = lambda name: None
+        """Returns the page of a record that is held packed, by what holds it: an entry for each of a million jobs would be 40 bytes of it."""
+        self.members: dict[int, list[str]] = {}
         """Maps each page that has records to their ids, in their order."""
         self.changed_at: dict[int, int] = {}
         """Maps each such page to the sequence of its last change."""
         self.number = self.records = self.bytes = 0
 
     def came(self, name: str, size: int, seq: int) -> None:
-        if name in self.page_of:
+        if self.page(name) is not None:
             self.changed(name, seq)
             return
         if self.records >= PAGE_RECORDS or (self.records and self.bytes + size > PAGE_BYTES):
             self.number, self.records, self.bytes = self.number + 1, 0, 0
         self.page_of[name] = self.number
-        self.members.setdefault(self.number, {})[name] = None
+        self.members.setdefault(self.number, []).append(name)
         self.changed_at[self.number] = seq
         self.records, self.bytes = self.records + 1, self.bytes + size
 
+    def page(self, name: str) -> int | None:
+        """Returns the page of a record; None for one that has none."""
+        number = self.page_of.get(name)
+        return self.packed_in(name) if number is None else number
+
     def changed(self, name: str, seq: int) -> None:
-        if (number := self.page_of.get(name)) is not None:
+        if (number := self.page(name)) is not None:
             self.changed_at[number] = seq
 
     def left(self, name: str, seq: int) -> None:
-        number = self.page_of.pop(name, None)
+        number = self.page(name)
         if number is None:
             return
+        self.page_of.pop(name, None)
         members = self.members[number]
-        del members[name]
+        members.remove(name)
         self.changed_at[number] = seq
         if not members:
             del self.members[number], self.changed_at[number]
 
     def hold(self, number: int, names: Iterable[str], seq: int) -> None:
         """Takes the records of a page that was read."""
-        self.members[number] = dict.fromkeys(names)
+        self.members[number] = list(names)
         self.page_of.update(dict.fromkeys(self.members[number], number))
         self.changed_at[number] = seq
 

@@ -359,13 +359,15 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
         open_workflows=len(submission.workflows) - len(event.taken),
         completed_workflows=len(event.taken),
     )
-    book.jobs[event.job_id] = info
+    book.jobs[info.id] = (
+        info  # indexes hold the id of the submission: the one of the event would be in memory beside it
+    )
     book.job_came(info)
     note_undo(book, info)
     if book.state.tombstones:
         book.drop_tombstone(event.job_id)
     if submission.idempotency_key:
-        book.keys[submission.idempotency_key] = event.job_id
+        book.keys[submission.idempotency_key] = info.id
     book.unique.note(unique_name(submission), event.job_id, event.at)
     for workflow in info.workflows.values():
         if workflow.state is WorkflowState.WAITING and event.taken.keys() >= set(workflow.spec.after):

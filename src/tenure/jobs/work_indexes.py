@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs.catalogue import ServedKey, served_key
@@ -37,6 +37,10 @@ class WorkNeeds(NamedTuple):
     @property
     def lane(self) -> Lane:
         return self.served[:2]
+
+    @property
+    def function(self) -> str:
+        return self.served[2]
 
 
 class NeedsTable:
@@ -80,7 +84,51 @@ class RestingWork(Timers["WorkflowKey"]):
         return [(key, self._needs.pop(key)) for key in self.pop_due(now, limit)]
 
 
-class QueuedWork(dict["Lane", "dict[WorkflowKey, WorkNeeds]"]):
+class WaitingWork:
+    """Attempts of one kind that wait, oldest first, with their needs.
+
+    A workflow that is named as its function, as that of nearly every job, is kept under the id of its job: a pair for each key, and a name
+    in each pair, were 130 bytes of every queued job.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str | WorkflowKey, WorkNeeds] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[WorkflowKey]:
+        return (key for key, _ in self.items())
+
+    def items(self) -> Iterator[tuple[WorkflowKey, WorkNeeds]]:
+        for held, needs in self._held.items():
+            yield ((held, needs.function) if isinstance(held, str) else held), needs
+
+    def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
+        held, job_id = self._held, key[0]
+        # Of two workflows that are named as their functions, the first has the id of their job.
+        if key[1] == needs.function and key not in held and held.setdefault(job_id, needs).function == key[1]:
+            held[job_id] = needs
+        else:
+            held[key] = needs
+
+    def pop(self, key: WorkflowKey) -> WorkNeeds | None:
+        """Removes the attempt, and returns its needs; None where it does not wait here."""
+        if not self._by_id(key):
+            return self._held.pop(key, None)
+        return self._held.pop(key[0])
+
+    def __contains__(self, key: WorkflowKey) -> bool:
+        return key in self._held or self._by_id(key)
+
+    def _by_id(self, key: WorkflowKey) -> bool:
+        needs = self._held.get(key[0])
+        return needs is not None and needs.function == key[1]
+
+
+class QueuedWork(dict["Lane", WaitingWork]):
     """Attempts in the engine that no worker has started, oldest first in each lane."""
 
     def __init__(self) -> None:
@@ -91,12 +139,13 @@ class QueuedWork(dict["Lane", "dict[WorkflowKey, WorkNeeds]"]):
     def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
         waiting = self.get(needs.lane)
         if waiting is None:
-            waiting = self[needs.lane] = {}
-        waiting[key] = needs
+            waiting = self[needs.lane] = WaitingWork()
+        waiting.put(key, needs)
         self.counts[needs] = self.counts.get(needs, 0) + 1
 
     def drop(self, key: WorkflowKey, lane: Lane) -> None:
-        needs = self.get(lane, {}).pop(key, None)
+        waiting = self.get(lane)
+        needs = waiting.pop(key) if waiting is not None else None
         if needs is not None:
             self.counts[needs] -= 1
             if not self.counts[needs]:
