@@ -189,10 +189,10 @@ def failover(report: Report, name: str, dc: Processes) -> None:
     report.value(f"{name}: leader killed, next accepted submission", took / TERM_S, "terms", most=2.0)
 
 
-def until(true: Callable[[], bool], why: Callable[[], str]) -> None:
+def until(true: Callable[[], bool], why: Callable[[], str], *, within_s: float = 60.0) -> None:
     begun = time.monotonic()
     while not true():
-        if time.monotonic() - begun > 60:
+        if time.monotonic() - begun > within_s:
             raise RuntimeError(why())
         time.sleep(0.05)
 

@@ -2,12 +2,14 @@
 
 Two managers and a worker with one slot, in processes of their own, as users start them. The slot is busy for an hour, so every job is accepted, dispatched
 and waits in the engine. There are 200,000 unless TENURE_BENCH_JOBS sets another number, 1000000 for one, and TENURE_BENCH_ENGINES names the engines (`sqlite,postgres,redis,nats`). What must not grow is
-counted in CPU time of the leader, which a busy machine does not change much; times on the wall are told with it.
+counted in CPU time of the leader, which a busy machine does not change much; times on the wall are told with it. The figures of each engine are written into
+docs/performance.md.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,9 @@ import psutil
 
 from bench.bench_datacenter import APP, cpu, until
 from bench.bench_state import LargeProcesses
-from bench.harness import Report
+from bench.harness import Line, Report
+from bench.machine import load
+from bench.performance_page import NAMES, table, write_section
 from tenure.client.client import Client
 from tenure.errors import TenureError
 from tenure.jobs.states import JobState
@@ -55,13 +59,29 @@ class Stretch(NamedTuple):
 
 def run(report: Report) -> None:
     for name in ENGINES:
+        first = len(report.lines)
         try:
             with ExitStack() as stack:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-million-"))
                 url = stack.enter_context(served(name, folder))
                 on_engine(report, f"{name}, {JOBS:,} jobs", UsualTerms(Path(folder), url, stack))
+            write_section(f"million-{name}", section(name, report.lines[first:]))
         except CannotStart as reason:
             report.note(f"{name}: NOT MEASURED: {reason}")
+
+
+def section(name: str, lines: list[Line]) -> str:
+    cores, day = os.cpu_count() or 1, time.strftime("%Y-%m-%d")
+    return "\n".join(
+        [
+            f"## A datacenter with {JOBS:,} queued jobs on {NAMES[name]}",
+            "",
+            f"`TENURE_BENCH_ENGINES={name} TENURE_BENCH_JOBS={JOBS} make bench ONLY=million` wrote this on {day}: {platform.machine()}, {cores} cores, Python "
+            f"{platform.python_version()}; {load()} at its end. Two managers and a busy worker, in processes of their own.",
+            "",
+            table(lines),
+        ]
+    )
 
 
 @contextmanager
@@ -116,7 +136,7 @@ def fill(report: Report, name: str, dc: LargeProcesses, client: Client) -> list[
             ]
             client.submit_many("occupied", inputs, labels={"tenant": f"t{start // BATCH % 5}"})
         rate = (last - first) / (time.monotonic() - begun)
-        until(lambda: dispatched(client), lambda: "the leader does not dispatch")
+        until(lambda: dispatched(client), lambda: "the leader does not dispatch", within_s=1_200)
         count = last - first
         found.append(Stretch(last, rate, 1e6 * (cpu(process) - spent) / count, rss(dc, leader)))
         print(f"  {name}: {found[-1]}, standby {rss(dc, other(leader)):.0f} MiB", flush=True)
@@ -185,7 +205,7 @@ def cold_start(report: Report, name: str, dc: LargeProcesses) -> None:
     time.sleep(dc.term_s)  # the term of the dead leader ends
     begun = time.monotonic()
     dc.manager("m-3")
-    until(lambda: dc.leader() == "m-3", lambda: "nobody leads")
+    until(lambda: dc.leader() == "m-3", lambda: "nobody leads", within_s=600)
     report.value(f"{name}: cold start until it leads", time.monotonic() - begun, "s", most=10.0)
     report.value(f"{name}: CPU of that", cpu(psutil.Process(dc.all["m-3"].pid)), "s CPU", most=10.0)
     client = dc.client()
