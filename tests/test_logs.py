@@ -36,6 +36,20 @@ def test_a_person_reads_who_says_what() -> None:
     ]
 
 
+@pytest.mark.parametrize("form", list(LogForm))
+def test_lines_that_were_written_together_are_lines_of_their_own(form: LogForm) -> None:
+    stream, told = io.StringIO(), list[str]()
+    node_log("manager", "m1", form, stream).info_all(['audit {"a":1}', "audit {}\nmanager m1: forged"])
+    log_to(told.append).info_all(["one", "two"])
+    assert told == ["one", "two"]
+    written = stream.getvalue().splitlines()
+    if form is LogForm.JSON:
+        assert [json.loads(line)["text"] for line in written] == ['audit {"a":1}', "audit {}\nmanager m1: forged"]
+        assert {json.loads(line)["node"] for line in written} == {"m1"}
+    else:
+        assert written == ['manager m1: audit {"a":1}', "manager m1: audit {}", "    manager m1: forged"]
+
+
 def test_a_machine_reads_fields_and_nothing_hides_them() -> None:
     stream = io.StringIO()
     log = node_log("worker", "w1", "json", stream)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, TextIO
@@ -73,6 +73,10 @@ class NodeLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, kind: str, name: str = "", logger: logging.Logger | None = None) -> None:
         super().__init__(logger or logging.getLogger(NODE_LOGGER), {"kind": kind, "node": name})
 
+    def info_all(self, lines: Sequence[str]) -> None:
+        """Writes several lines as one record: the logging of a line costs more than its text. The handlers of this file write each as a line of its own."""
+        self.logger.info("\n".join(lines), extra={**(self.extra or {}), "lines": lines})
+
 
 class LineHandler(logging.Handler):
     """Passes the text of each line to a function, which may be called from any thread."""
@@ -82,7 +86,8 @@ class LineHandler(logging.Handler):
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(record.getMessage())
+        for text in _texts_of(record):
+            self._write(text)
 
 
 def log_to(write: Callable[[str], object], kind: str = "node", name: str = "") -> NodeLog:
@@ -123,10 +128,11 @@ class TextLines(logging.Formatter):
         level = "" if own or record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         source = "" if own else f" ({record.name})"
         given = " ".join(f"{name}={value}" for name, value in current_facts().items())
-        line = f"{who}: {level}{record.getMessage()}{source}" + (f" [{given}]" if given else "")
-        line = plain(line, lines=True).replace(
-            "\n", "\n    "
-        )  # a name with a line end in it cannot pass for a line of its own
+        given = f"{source} [{given}]" if given else source
+        # Indented: a name with a line end in it cannot pass for a line of its own.
+        line = "\n".join(
+            plain(f"{who}: {level}{text}{given}", lines=True).replace("\n", "\n    ") for text in _texts_of(record)
+        )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -138,6 +144,9 @@ class JsonLines(logging.Formatter):
         self._process = kind, name
 
     def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(self._line(record, text) for text in _texts_of(record))
+
+    def _line(self, record: logging.LogRecord, text: str) -> str:
         kind, node = _node_of(record, self._process)
         line: dict[str, Any] = {
             **current_facts(),
@@ -147,11 +156,16 @@ class JsonLines(logging.Formatter):
             "kind": kind,
             "node": node,
             "logger": record.name,
-            "text": record.getMessage(),
+            "text": text,
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return _encode(line).decode()
+
+
+def _texts_of(record: logging.LogRecord) -> Sequence[str]:
+    """Returns the lines of a record: those of `NodeLog.info_all`, else its only one, which may have line ends."""
+    return getattr(record, "lines", None) or (record.getMessage(),)
 
 
 def _node_of(record: logging.LogRecord, process: tuple[str, str]) -> tuple[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from tenure.control.access_log import AccessLog
+from tenure.control.access_log import AccessLog, LineGroups, PortMetrics
 from tenure.control.admission import AdmittedCaller
 from tenure.control.messages.gates import Forward, GateHeard, TellGate
 from tenure.control.messages.jobs import Cancel, Done, GetJob
@@ -44,3 +46,39 @@ def test_what_only_reads_and_what_nodes_say_all_the_time_is_not_written() -> Non
     report = TellGate(datacenter="eu", manager="m", words=())
     assert written(report, GateHeard()) == written(passed(report), GateHeard()) == []
     assert written(passed(DrainNode(node="w")), Problem(kind=ProblemKind.UNAVAILABLE, fact="nobody leads")) == []
+
+
+def test_audit_lines_are_written_together_a_moment_later_and_what_waits_at_the_end_too() -> None:
+    async def main() -> None:
+        written: list[list[str]] = []
+        done = asyncio.Event()
+
+        def write(lines: Sequence[str]) -> None:
+            written.append(list(lines))
+            done.set()
+
+        groups = LineGroups(write)
+        groups.add("first")
+        groups.add("second")
+        assert written == []
+        await done.wait()
+        groups.add("third")
+        groups.write()
+        groups.write()
+        assert written == [["first", "second"], ["third"]]
+
+    asyncio.run(main())
+
+
+def test_answers_are_counted_by_operation_and_status() -> None:
+    metrics = PortMetrics()
+    for operation, status in (("submit", 200), ("submit", 200), ("submit", 409), ("", 404)):
+        metrics.answered(operation, status, 0.01)
+    told = metrics.render()[0].decode()
+    for line in (
+        'tenure_http_requests_total{operation="submit",status="200"} 2.0',
+        'tenure_http_requests_total{operation="submit",status="409"} 1.0',
+        'tenure_http_requests_total{operation="other",status="404"} 1.0',
+        'tenure_http_request_seconds_count{operation="submit"} 3.0',
+    ):
+        assert line in told

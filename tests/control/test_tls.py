@@ -146,7 +146,7 @@ def live(connection: http.client.HTTPSConnection) -> None:
 
 def test_the_name_of_a_certificate_stands_under_what_was_asked(mutual: Served) -> None:
     mutual.ask("/v1/cancel", {"job_id": "j", "by": "root"})
-    assert [line["by"] for line in mutual.audit if line["operation"] == "cancel"] == ["ops-laptop"]
+    assert mutual.audited("cancel")["by"] == "ops-laptop"
     events = mutual.ask("/v1/events", {"after": "0", "job_id": "j"}).body["events"]
     assert [line["event"]["by"] for line in events] == ["ops-laptop: root"]
 

@@ -109,6 +109,14 @@ class Served:
         finally:
             connection.close()
 
+    def audited(self, operation: str, **fields: str) -> dict[str, str]:
+        """Returns the first audit line of an operation with these fields. Lines come in groups, a moment after the answers."""
+
+        def found() -> list[dict[str, str]]:
+            return [line for line in self.audit if {"operation": operation, **fields}.items() <= line.items()]
+
+        return wait_until(found, f"an audit line of {operation}")[0]
+
     @property
     def audit(self) -> list[dict[str, str]]:
         return [json.loads(text.removeprefix("audit ")) for text in self.said if text.startswith("audit ")]

@@ -5,7 +5,8 @@ A line is one JSON object, so that no text of a request can pass for another lin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
@@ -68,6 +69,28 @@ class AccessLog:
         self._audit(msgspec.json.encode(line | {key: value for key, value in more.items() if value}).decode())
 
 
+GROUP_S = 0.05
+"""The seconds for which an audit line waits for others. A node that is killed loses at most so much of them; the journal has who asked for what."""
+
+
+class LineGroups:
+    """Passes lines on in groups, after the answers that they are about. Runs on the event loop's thread."""
+
+    def __init__(self, write: Callable[[Sequence[str]], None]) -> None:
+        self._write, self._lines = write, list[str]()
+
+    def add(self, line: str) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_later(GROUP_S, self.write)
+        self._lines.append(line)
+
+    def write(self) -> None:
+        """Passes on the lines that wait."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._write(lines)
+
+
 def _about(request: Request) -> str:
     submission = getattr(request, "submission", None)
     named = [
@@ -105,6 +128,8 @@ class PortMetrics:
             ["bound"],
             registry=self.registry,
         )
+        self._of_answer: dict[tuple[str, int], Callable[[float], None]] = {}
+        """Counts one answer, by its operation and its status. The library would look its labels up for each answer."""
 
     def dropped(self, bound: str) -> None:
         """Bounds are a closed list: fields of `HttpLimits`, and `ahead_bytes`."""
@@ -112,9 +137,19 @@ class PortMetrics:
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Operations are a closed list; what is none of them counts as `other`."""
-        name = operation or "other"
-        self._requests.labels(name, str(status)).inc()
-        self._seconds.labels(name).observe(seconds)
+        count = self._of_answer.get((operation, status))
+        if count is None:
+            count = self._of_answer[operation, status] = self._counting(operation or "other", str(status))
+        count(seconds)
+
+    def _counting(self, name: str, status: str) -> Callable[[float], None]:
+        answers, lengths = self._requests.labels(name, status), self._seconds.labels(name)
+
+        def count(seconds: float) -> None:
+            answers.inc()
+            lengths.observe(seconds)
+
+        return count
 
     def render(self) -> tuple[bytes, str]:
         return generate_latest(self.registry) + generate_latest(REGISTRY), CONTENT_TYPE_LATEST

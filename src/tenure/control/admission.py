@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import NamedTuple
 
 from tenure.clock import Clock
@@ -181,6 +182,7 @@ def check_bind(host: str, token: str, *, tokens: bool = False, mutual_tls: bool 
     )
 
 
+@lru_cache(maxsize=16)  # every request names the host that it asks
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

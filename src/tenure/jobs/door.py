@@ -40,6 +40,13 @@ def versions_of(book: JobBook, name: str, now: float) -> dict[str, ServedWorkflo
 
 def candidates(book: JobBook, spec: WorkflowSpec, now: float) -> list[ServedWorkflow]:
     """Returns the versions that may do this work, the newest first: those that are served now, or where none is, all that are known."""
+    entries = book.state.catalogue.get(spec.called)
+    if not entries:
+        return []
+    if len(entries) == 1:  # as nearly always: nothing to sort, and nothing to choose
+        ((version, only),) = entries.items()
+        is_known = not only.gone_at or now < only.gone_at + MEMORY_S
+        return [only.served] if is_known and spec.version in ("", version) else []
     known = versions_of(book, spec.called, now)
     if spec.version:
         return [known[spec.version]] if spec.version in known else []
@@ -101,6 +108,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
+
+_PLAIN: dict[str, type] = {"string": str, "number": float, "integer": int, "boolean": bool}
 
 
 def faults(value: Any, schema: dict[str, Any]) -> Iterator[str]:
@@ -173,6 +182,9 @@ def _object_faults(value: dict[str, Any], schema: dict[str, Any], defs: dict[str
             yield f"{_name(_in(where, name))} is missing"
     for name, one in value.items():
         if name in known:
+            # Most arguments are plain values of a type without bounds, and every submission comes through here.
+            if len(known[name]) == 1 and type(one) is _PLAIN.get(known[name].get("type", "")):
+                continue
             yield from _faults(one, known[name], defs, _in(where, name))
         elif more is False:
             near = get_close_matches(str(name), list(known), 1)
@@ -232,8 +244,9 @@ def _spec_with(spec: WorkflowSpec, found: ServedWorkflow | None, origins: Origin
     if retry is None and found is not None and found.retry is not None:
         retry = found.retry
         origins[f"{prefix}retry"] = _author(found)
-    most = {} if spec.max_attempts is None else {"max_attempts": spec.max_attempts}
-    changes["retry"] = msgspec.structs.replace(retry or spec.policy, **most)
+    changes["retry"] = retry or spec.policy
+    if spec.max_attempts is not None:
+        changes["retry"] = msgspec.structs.replace(changes["retry"], max_attempts=spec.max_attempts)
     if spec.stall is None and found is not None and found.stall is not None:
         changes["stall"], origins[f"{prefix}stall"] = found.stall, _author(found)
     if spec.concurrency is None and found is not None and found.concurrency is not None:
@@ -247,7 +260,7 @@ def _author(found: ServedWorkflow) -> str:
 
 def _agreed(functions: list[ServedWorkflow | None], field: str, origins: Origins, name: str) -> Any:
     """Returns the value that every function with one has; None where they differ or none has one."""
-    found = {getattr(one, field): one for one in functions if one is not None and getattr(one, field) not in (None, "")}
+    found = {value: one for one in functions if one is not None and (value := getattr(one, field)) not in (None, "")}
     if len(found) != 1:
         return None
     value, author = found.popitem()

@@ -41,6 +41,8 @@ _EMPTIED: dict[str, Any] = {
 
 _LATER = ("park", "grace", "retry_of", "unique", "among", "undo_of", "retry_from")
 """The fields that came after the first release. `park` and `among` say nothing about the work; the others count where they are set."""
+_COUNT_WHERE_GIVEN = ("grace", "unique")
+_COUNT_WHERE_NOT_EMPTY = ("retry_of", "undo_of", "retry_from")
 
 
 _OF_SPEC_ALONE = ("max_attempts", "concurrency", "arguments_at")
@@ -55,25 +57,29 @@ def digest(submission: JobSubmission) -> str:
     """
     # A retry may belong to another trace, and is still the same job.
     labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
-    contents = {
-        **{name: getattr(submission, name) for name in submission.__struct_fields__ if name not in _LATER},
-        **_EMPTIED,
-        "labels": labels,
-        "timeout_seconds": None if wall(submission.timeout_seconds) == math.inf else submission.timeout_seconds,
-        "queue": submission.queue or DEFAULT_QUEUE,
-        "priority": submission.priority or 0,
-        "workflows": [_spec_contents(spec) for spec in submission.workflows],
-        **{name: value for name in ("grace", "unique") if (value := getattr(submission, name)) is not None},
-        **{name: value for name in ("retry_of", "undo_of", "retry_from") if (value := getattr(submission, name))},
-    }
+    contents = msgspec.structs.asdict(submission)
+    later = {name: contents.pop(name) for name in _LATER}
+    contents |= _EMPTIED
+    contents["labels"] = labels
+    contents["queue"] = submission.queue or DEFAULT_QUEUE
+    contents["priority"] = submission.priority or 0
+    contents["workflows"] = [_spec_contents(spec) for spec in submission.workflows]
+    if wall(submission.timeout_seconds) == math.inf:
+        contents["timeout_seconds"] = None
+    contents |= {name: later[name] for name in _COUNT_WHERE_GIVEN if later[name] is not None}
+    contents |= {name: later[name] for name in _COUNT_WHERE_NOT_EMPTY if later[name]}
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
 
 
 def _spec_contents(spec: WorkflowSpec) -> dict[str, Any]:
-    contents = {name: getattr(spec, name) for name in spec.__struct_fields__ if name not in _OF_SPEC_ALONE}
-    contents |= {} if spec.concurrency is None else {"concurrency": spec.concurrency}
+    contents = msgspec.structs.asdict(spec)
+    for name in _OF_SPEC_ALONE:
+        del contents[name]
+    if spec.concurrency is not None:
+        contents["concurrency"] = spec.concurrency
     most = {} if spec.max_attempts is None else {"max_attempts": spec.max_attempts}
-    return contents | {"retry": msgspec.structs.replace(spec.policy, **most)}
+    contents["retry"] = msgspec.structs.replace(spec.policy, **most) if most else spec.policy
+    return contents
 
 
 RETRY_OF = "tenure.retry_of"

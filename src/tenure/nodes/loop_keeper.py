@@ -137,20 +137,20 @@ class _Kept:
         self.running: asyncio.Task[None] | None = None
         self.waits = False
         """True while it waits for an engine or a node that does not answer. Logged once, until the loop goes on."""
-        self._ailing = False
+        self.ailing = False
         """True from a failure until the loop or step runs well again. Steps run well many times a second, so `well` must cost nothing."""
 
     def well(self) -> None:
-        if not self._ailing:
+        if not self.ailing:
             return
-        self._ailing = False
+        self.ailing = False
         self._backoff.reset()
         self._away.reset()
         self.waits, self.not_before = False, -math.inf
 
     def rest_s(self) -> float:
         """Returns the seconds to rest after the failure that `_failed` has just noted."""
-        self._ailing = True
+        self.ailing = True
         return self._away.next() if self.waits else self._backoff.next()
 
 
@@ -223,16 +223,19 @@ class LoopKeeper:
         """
         failed = False
         for name, act in steps.items():
-            kept = self._of(name)
-            if self._clock.boottime() < kept.not_before:
+            # Only a step that failed has anything kept. There are many rounds a second, and hardly ever one of those.
+            kept = self._kept.get(name)
+            if kept is not None and kept.ailing and self._clock.boottime() < kept.not_before:
                 continue
             try:
                 await act()
             except Exception as error:
+                kept = self._of(name)
                 failed |= self._failed(name, kept, error)
                 kept.not_before = self._clock.boottime() + kept.rest_s()
             else:
-                kept.well()
+                if kept is not None and kept.ailing:
+                    kept.well()
         return failed
 
     def rest_s(self, left_s: float, steps: Iterable[str]) -> float:
@@ -241,7 +244,8 @@ class LoopKeeper:
         Where something is due already while a step rests, it is most likely the work of that step. The loop must not spin on it, so it
         rests for `LOOK_S` and then looks whether another step has to act.
         """
-        resting = [at for name in steps if (at := self._of(name).not_before) > -math.inf]
+        kept = (self._kept.get(name) for name in steps)
+        resting = [one.not_before for one in kept if one is not None and one.not_before > -math.inf]
         if not resting:
             return max(0.0, left_s)
         next_turn = max(0.0, min(resting) - self._clock.boottime())

@@ -28,7 +28,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tenure.clock import Clock
-from tenure.control.access_log import AccessLog, PortMetrics
+from tenure.control.access_log import AccessLog, LineGroups, PortMetrics
 from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.events import GetEvents
@@ -191,7 +191,7 @@ async def node_process(
 
     While a node waits for its engine, callers hear that it is starting. `stop` ends that wait: then the error of the last attempt is raised.
     """
-    front, door = settings.front, NodeDoor(kind)
+    front, door, audit = settings.front, NodeDoor(kind), LineGroups(partial(_audit, log))
     server = HttpServer(
         door.answer,
         host=settings.host,
@@ -204,7 +204,7 @@ async def node_process(
         metrics=metrics.render,
         follow=door.follow,
         about={**about, "node_name": settings.name},
-        log=AccessLog(partial(_audit, log), metrics.answered, clock, metrics.dropped),
+        log=AccessLog(audit.add, metrics.answered, clock, metrics.dropped),
         clock=clock,
     )
     served = f"{front.scheme}{settings.host}:{await server.start()}"
@@ -218,6 +218,7 @@ async def node_process(
                 yield NodeProcess(environment, settings.advertise or served, caller, front, server, door)
     finally:
         await server.stop()
+        audit.write()
 
 
 class NodeGauges(Collector):
@@ -252,10 +253,10 @@ class NodeGauges(Collector):
         """Yields the gauges that only the leader shows."""
 
 
-def _audit(log: NodeLog, line: str) -> None:
-    """Writes an audit line. It ends with its JSON, which names the request."""
+def _audit(log: NodeLog, lines: Sequence[str]) -> None:
+    """Writes audit lines. Each ends with its JSON, which names the request."""
     with without_facts():
-        log.info(f"audit {line}")
+        log.info_all([f"audit {line}" for line in lines])
 
 
 def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -86,8 +86,8 @@ def test_a_running_job_is_moved_paused_resumed_and_given_time_and_goes_on_from_i
         assert words in text
     refused = tenure(address, "pause", "count", "-r", "too late")
     assert (refused.returncode, "it has ended: completed" in refused.stderr) == (1, True)
-    audit = datacenter.managers["m-1"].said()
-    assert all(name in audit for name in ("pause_job", "resume_job", "retime_job", "move_job")), audit
+    said = datacenter.managers["m-1"].said
+    wait_until(lambda: all(name in said() for name in ("pause_job", "resume_job", "retime_job", "move_job")), said)
 
 
 @pytest.mark.slow

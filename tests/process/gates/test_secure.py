@@ -164,12 +164,13 @@ def test_a_job_goes_through_where_everybody_shows_a_certificate_and_a_token_and_
     assert asyncio.run(as_client()).kind is ProblemKind.DENIED
     secure.until(lambda: "does not answer to us" in rogue.log.read_text(), "the rogue gate says what is wrong")
     assert "set TENURE_CERT and TENURE_KEY" in rogue.log.read_text()
-    audits = [
-        json.loads(line.partition("audit ")[2])
-        for line in secure.nodes["manager"].log.read_text().splitlines()
-        if "audit {" in line
-    ]
-    drained = next(one for one in audits if one.get("operation") == "drain")
+
+    def drains() -> list[dict[str, str]]:
+        lines = secure.nodes["manager"].log.read_text().splitlines()
+        audits = [json.loads(line.partition("audit ")[2]) for line in lines if "audit {" in line]
+        return [one for one in audits if one.get("operation") == "drain"]
+
+    drained = wait_until(drains, "the audit line of the drain")[0]
     assert (drained["about"], drained["by"]) == ("worker", "nick: olga")
     with pytest.raises(NodeUnavailableError):
         Client([manager.replace("https://", "http://")], token="carl", patience_s=1).jobs()

@@ -10,13 +10,17 @@ from collections.abc import Iterable
 
 from tenure.attempt_data import PARENT
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.endings import CancelJob
+from tenure.jobs.endings import CancelJob, JobEnded
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.jobs.submission import JobSubmitted
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 
 
 class ChildJobs(LeaderPart):
     """Knows which live jobs have a parent, and cancels those whose parent ended without completing."""
+
+    heeds = frozenset({JobSubmitted, JobEnded})
 
     def __init__(self, leader: DatacenterLeader) -> None:
         self._leader = leader

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tenure.jobs.formats import RaiseFormat
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 
 
 class FormatRaise(LeaderPart):

@@ -25,7 +25,8 @@ from tenure.jobs.gate_outbox import Outbox
 from tenure.jobs.messages import Identity, JobLeaderTransfer, JobReportAck
 from tenure.jobs.model import JobInfo
 from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.outbox_lane import LaneLimits, OutboxLane
 from tenure.nodes.term_leader import concerns_all
 
@@ -167,6 +168,8 @@ def resend_s(times: int, book: JobBook) -> float:
 
 class GateReporting(LeaderPart):
     """The outbox of a datacenter's leader: owes each gate cluster a report on each of its jobs, and sends those that are due."""
+
+    heeds = None
 
     def __init__(self, leader: DatacenterLeader, caller: AsyncCaller, identity: Identity) -> None:
         self._leader, self._caller, self._identity = leader, caller, identity

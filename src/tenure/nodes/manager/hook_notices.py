@@ -12,7 +12,8 @@ from tenure.jobs.alarms import Alarm
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.why import why
 from tenure.nodes.hooks import HookEvent, HookNotice, Hooks
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -52,6 +53,8 @@ class HookNotices:
 
 class EndNotices(LeaderPart):
     """Tells of each end of a job, once it is durable."""
+
+    heeds = frozenset({JobEnded})
 
     def __init__(self, leader: DatacenterLeader, hooks: Hooks, datacenter: str) -> None:
         self._leader, self._hooks, self._datacenter = leader, hooks, datacenter

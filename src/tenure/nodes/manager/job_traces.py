@@ -8,11 +8,14 @@ from tenure import tracing
 from tenure.jobs import Decision
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 
 
 class JobTraces(LeaderPart):
     """The manager that leads when a job ends records the whole span, also for the terms before its own."""
+
+    heeds = frozenset({JobEnded})
 
     def __init__(self, leader: DatacenterLeader) -> None:
         self._leader = leader

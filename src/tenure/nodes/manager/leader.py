@@ -17,7 +17,7 @@ from tenure.engines.contracts import Mailbox, Outgoing
 from tenure.errors import LimitError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.attempts import RecordDispatched
-from tenure.jobs.decisions import Command
+from tenure.jobs.decisions import Command, Event
 from tenure.jobs.endings import ConfirmCleaned, FailJob
 from tenure.jobs.messages import Identity
 from tenure.jobs.outbox import (
@@ -29,6 +29,7 @@ from tenure.jobs.outbox import (
 from tenure.jobs.timeout import ProgressWatch, strategy_for
 from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake
+from tenure.jobs.workers import WorkerDrained
 from tenure.nodes.append_parts import OrderedMessage
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
@@ -36,8 +37,10 @@ from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.dispatch_batches import batches, by_mailbox, is_small
 from tenure.nodes.manager.ended_compensations import EndedCompensations
 from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
+from tenure.nodes.manager.leader_parts import Follower, LeaderPart
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
-from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.manager.outage_brake import OUTAGE_EVENTS
+from tenure.nodes.manager.schedules import SCHEDULE_EVENTS, Clockwork
 from tenure.nodes.manager.signed_results import UnsignedFollowUps, signed_results
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
@@ -56,16 +59,6 @@ ALONG_AT_MOST = 100
 REVOKED_AT_LEAST = 10  # ended jobs whose messages are withdrawn in one round, whatever is due
 """The most orders that leave with one append."""
 DISPATCHING = "dispatching it"
-
-
-class LeaderPart:
-    """Something more that a leader does during one term, such as reporting to gates. A subclass overrides what it needs."""
-
-    async def run(self) -> None:
-        """Runs until cancelled, and raises `DeposedError` like every loop of a leader. By default it returns at once."""
-
-    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        """Takes note of a decision about these jobs. The decision is durable."""
 
 
 class DatacenterLeader(TermLeader[JobBook, Decision]):
@@ -117,6 +110,13 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             "housekeeping": self._keep_house,
         }
         self._parts = {type(part).__name__: part for part in [make(self) for make in parts]}
+        self._followers: list[tuple[str, frozenset[type[Event]] | None, Follower]] = [
+            (TEND, SCHEDULE_EVENTS, lambda decision, names: self.clockwork.heard(decision)),
+            ("workers", OUTAGE_EVENTS | {WorkerDrained}, lambda decision, names: self.worker_reports.heard(decision)),
+            ("workers", None, lambda decision, names: self.worker_reports.touched(names)),
+            *((name, part.heeds, part.note) for name, part in self._parts.items() if part.heeds != frozenset()),
+        ]
+        """Those who take note of decisions, with the loop that begins anew where one fails, and the events that they heed."""
 
     def loops(self) -> dict[str, Loop]:
         own = {"results": self.results.run, **super().loops(), "workers": self.worker_reports.keep_watch}
@@ -147,22 +147,21 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     def follow(self, decision: Decision) -> None:
         """Sets the timers of the jobs that a decision touched, wakes the tending loop, and passes the decision to every part."""
-        named = (
-            name for event in decision.events for name in (*getattr(event, "jobs", ()), getattr(event, "job_id", ""))
-        )
-        names = dict.fromkeys(
-            (decision.job_id, *filter(None, named))
-        )  # in their order: a simulation must not depend on hashes
+        names = {decision.job_id: None}  # in their order: a simulation must not depend on hashes
+        kinds: set[type[Event]] = set()
+        for event in decision.events:
+            kinds.add(type(event))
+            for job_id in (*getattr(event, "jobs", ()), getattr(event, "job_id", "")):
+                if job_id:
+                    names[job_id] = None
         for job_id in names:
             self._arm_job(job_id)
         if not decision.events:
             return
         self.wake()
-        self._heed(TEND, partial(self.clockwork.heard, decision))
-        self._heed("workers", partial(self.worker_reports.heard, decision))
-        self._heed("workers", partial(self.worker_reports.touched, names))
-        for name, part in self._parts.items():
-            self._heed(name, partial(part.note, decision, names))
+        for name, heeded, follower in self._followers:
+            if heeded is None or not kinds.isdisjoint(heeded):
+                self._heed(name, follower, decision, names)
 
     def _arm_job(self, job_id: str) -> None:
         if job_id in self.strikes.aside:
@@ -179,10 +178,10 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self._unarmed[job_id] = error
             self.wake()
 
-    def _heed(self, name: str, heed: Callable[[], None]) -> None:
-        """Passes a decision to one part. When the part fails on it, its loop begins anew and reads off the book what it missed."""
+    def _heed(self, name: str, follower: Follower, decision: Decision, names: Iterable[str]) -> None:
+        """Passes a decision to one follower. When that fails on it, its loop begins anew and reads off the book what it missed."""
         try:
-            heed()
+            follower(decision, names)
         except Exception as error:
             self.keeper.failures.note(FailedOn.LOOP, name, "following up a decision", error)
             self.keeper.begin_again(name)

@@ -18,7 +18,7 @@ from tenure.jobs.attempts import Dispatched
 from tenure.jobs.budget import is_full
 from tenure.jobs.queues import room
 from tenure.jobs.submission import JobSubmitted
-from tenure.nodes.manager.leader import LeaderPart
+from tenure.nodes.manager.leader_parts import LeaderPart
 
 ResultT = TypeVar("ResultT")
 FULL_FOR_S = 30.0
@@ -78,6 +78,8 @@ class WorkFlow(NamedTuple):
 
 class DispatchFlow(LeaderPart):
     """Counts the jobs accepted and the attempts dispatched in one term: those of an earlier term say nothing about this leader."""
+
+    heeds = frozenset({JobSubmitted, Dispatched})
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -10,7 +10,7 @@ from tenure.control.messages.workers import AttemptReport, HeldName, WorkerRepor
 from tenure.health.outage import AttemptKey, DependencyWatch, OutageSettings, WaitingAttempt
 from tenure.jobs import Decision
 from tenure.jobs.attempt_results import AttemptFailed
-from tenure.jobs.decisions import Command
+from tenure.jobs.decisions import Command, Event
 from tenure.jobs.outages import (
     EndOutage,
     HoldDependency,
@@ -22,6 +22,9 @@ from tenure.jobs.outages import (
 )
 from tenure.nodes.ledger import decided
 from tenure.nodes.manager.ledger import JobLedger
+
+OUTAGE_EVENTS: frozenset[type[Event]] = frozenset({AttemptFailed, OutageDeclared, OutageMoved, OutageEnded})
+"""The events that `OutageBrake.followed` heeds."""
 
 
 class OutageBrake:

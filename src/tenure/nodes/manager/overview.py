@@ -51,7 +51,8 @@ from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
 from tenure.jobs.states import JobState
 from tenure.logs import NodeLog
-from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
+from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.manager.operator_handlers import NodeHandlers, queue_list
 from tenure.nodes.manager.pulse import PulseCounter
 
@@ -173,6 +174,8 @@ _REMEDIES = {
 
 class TermWatch(LeaderPart):
     """Counts each decision of one term once it is durable."""
+
+    heeds = None
 
     def __init__(
         self, leader: DatacenterLeader, started: dict[Lane, float], metrics: ManagerMetrics | None, pulse: PulseCounter

@@ -24,7 +24,7 @@ from tenure.errors import ConfigurationError, DatacenterFullError, UnknownSchedu
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.arguments import check_not_stored, schedule_owner
 from tenure.jobs.cron import Zone, due, next_instant
-from tenure.jobs.decisions import Command
+from tenure.jobs.decisions import Command, Event
 from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.schedules import (
     CronFired,
@@ -47,6 +47,10 @@ from tenure.nodes.term_leader import concerns_all
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""
+
+
+SCHEDULE_EVENTS: frozenset[type[Event]] = frozenset({ScheduleSet, ScheduleRemoved, CronFired, InstantsSkipped})
+"""The events that `Clockwork.heard` heeds."""
 
 
 class Clockwork:

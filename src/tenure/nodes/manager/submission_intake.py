@@ -16,7 +16,8 @@ from tenure.jobs.arguments import check_not_stored
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.remembered_ids import RememberedIds
 from tenure.nodes.term_leader import concerns_all
