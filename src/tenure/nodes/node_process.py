@@ -187,10 +187,8 @@ async def node_process(
     log: NodeLog,
     stop: asyncio.Event,
 ) -> AsyncIterator[NodeProcess]:
-    """Opens the port and then the engine of a node, and closes both at the end. `about` is what the port tells anybody of the node.
-
-    While a node waits for its engine, callers hear that it is starting. `stop` ends that wait: then the error of the last attempt is raised.
-    """
+    """Opens the port and then the engine of a node, and closes both at the end. `about` is what the port tells anybody of the node. While it waits
+    for its engine, callers hear that it is starting. `stop` ends that wait: then the error of the last attempt is raised."""
     front, door, audit = settings.front, NodeDoor(kind), LineGroups(partial(_audit, log))
     server = HttpServer(
         door.answer,

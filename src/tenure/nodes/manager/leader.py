@@ -110,13 +110,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             "housekeeping": self._keep_house,
         }
         self._parts = {type(part).__name__: part for part in [make(self) for make in parts]}
-        self._followers: list[tuple[str, frozenset[type[Event]] | None, Follower]] = [
-            (TEND, SCHEDULE_EVENTS, lambda decision, names: self.clockwork.heard(decision)),
-            ("workers", OUTAGE_EVENTS | {WorkerDrained}, lambda decision, names: self.worker_reports.heard(decision)),
-            ("workers", None, lambda decision, names: self.worker_reports.touched(names)),
-            *((name, part.heeds, part.note) for name, part in self._parts.items() if part.heeds != frozenset()),
-        ]
-        """Those who take note of decisions, with the loop that begins anew where one fails, and the events that they heed."""
 
     def loops(self) -> dict[str, Loop]:
         own = {"results": self.results.run, **super().loops(), "workers": self.worker_reports.keep_watch}
@@ -144,6 +137,16 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         return await self.ledger.commit(command)
 
     # Durable decisions
+
+    @cached_property
+    def _followers(self) -> list[tuple[str, frozenset[type[Event]] | None, Follower]]:
+        """Returns the functions that take note of decisions, each with the loop that begins anew where it fails, and the events that it heeds."""
+        return [
+            (TEND, SCHEDULE_EVENTS, lambda decision, names: self.clockwork.heard(decision)),
+            ("workers", OUTAGE_EVENTS | {WorkerDrained}, lambda decision, names: self.worker_reports.heard(decision)),
+            ("workers", None, lambda decision, names: self.worker_reports.touched(names)),
+            *((name, part.heeds, part.note) for name, part in self._parts.items() if part.heeds != frozenset()),
+        ]
 
     def follow(self, decision: Decision) -> None:
         """Sets the timers of the jobs that a decision touched, wakes the tending loop, and passes the decision to every part."""
