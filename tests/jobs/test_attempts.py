@@ -8,7 +8,7 @@ from tenure.errors import LimitError
 from tenure.jobs import Outcome, Rule
 from tenure.jobs.attempts import UNFENCED, RecordDispatched, RecordStarted
 from tenure.jobs.endings import CancelJob, ConfirmCleaned
-from tenure.jobs.outbox import next_dispatch_at, standing, to_dispatch, to_revoke
+from tenure.jobs.outbox import live_messages, next_dispatch_at, standing, to_dispatch
 from tenure.jobs.queues import SetQueue
 from tenure.jobs.states import AttemptCause, OnFailure
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
@@ -151,11 +151,11 @@ def test_a_final_failure_fails_the_job_and_cancels_the_rest() -> None:
     desk.fail("j", "a")
     info = desk.book.job("j")
     assert (info.state, info.workflows["b"].state, info.workflows["c"].state) == ("failed", "cancelled", "cancelled")
-    assert list(to_revoke(desk.book)) == [("j", [("default.p0", "j/b"), ("default.p0", "j/c")])]
+    assert live_messages(desk.book, "j") == [("default.p0", "j/b"), ("default.p0", "j/c")]
     desk.elect("m2")  # the leader died before it revoked
-    assert [job_id for job_id, _ in to_revoke(desk.book)] == ["j"]
+    assert list(desk.book.uncleaned) == ["j"]
     desk.do(ConfirmCleaned(job_id="j"))
-    assert list(to_revoke(desk.book)) == []
+    assert not desk.book.uncleaned
     assert desk.do(ConfirmCleaned(job_id="j")).outcome is Outcome.ALREADY
 
 
@@ -368,7 +368,8 @@ def test_an_eviction_that_ends_a_job_has_its_messages_revoked() -> None:
     for name in "ab":
         desk.run("j", name, worker="w1")
     desk.do(EvictWorker(worker="w1", reason="silent"))
-    assert [(job, sorted(key for _, key in keys)) for job, keys in to_revoke(desk.book)] == [("j", ["j/a", "j/b"])]
+    assert list(desk.book.uncleaned) == ["j"]
+    assert sorted(key for _, key in live_messages(desk.book, "j")) == ["j/a", "j/b"]
 
 
 def test_a_workers_report_is_answered_with_what_it_should_stop() -> None:

@@ -11,7 +11,6 @@ import pytest
 from tests.jobs.desk import GATE, Desk, GateDesk, spec, submission
 
 from tenure.backoff import Retry
-from tenure.errors import EngineCorruptError
 from tenure.jobs import JobBook, JobSettings, Rule
 from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.endings import CancelJob, ConfirmCleaned
@@ -23,7 +22,7 @@ from tenure.jobs.gate_outbox import owed
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
 from tenure.jobs.reason_text import RULES, seconds
 from tenure.jobs.states import AttemptCause
-from tenure.jobs.why import archive_record, read_record, why, why_everywhere
+from tenure.jobs.why import why, why_everywhere
 from tenure.jobs.why_answer import AttemptRun, Why, utc
 from tenure.jobs.workers import EvictWorker, JudgeWorker
 
@@ -323,17 +322,6 @@ def test_dates_are_right_without_a_calendar() -> None:
     assert utc(951_782_400.0) == "2000-02-29 00:00:00 UTC"
     assert utc(1_700_000_000.0) == "2023-11-14 22:13:20 UTC"
     assert utc(4_102_444_799.0) == "2099-12-31 23:59:59 UTC"
-
-
-def test_the_record_of_an_archived_job_still_says_why() -> None:
-    desk = begun()
-    run(desk, "w1")
-    desk.result("encode-7", "encode", worker="w1", result={"frames": 9})
-    record = read_record(archive_record(desk.book, "encode-7"))
-    assert str(record.why) == str(why(desk.book, "encode-7"))
-    assert record.info.workflows["encode"].result == {"frames": 9}
-    with pytest.raises(EngineCorruptError, match="cannot be read"):
-        read_record(b"garbage")
 
 
 def runs(desk: Desk) -> list[tuple[object, ...]]:

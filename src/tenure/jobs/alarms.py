@@ -116,7 +116,7 @@ def stranded(
     return alarms
 
 
-def unserved(book: JobBook, now: float, after_s: float = PARKED_AFTER_S) -> list[Alarm]:
+def unserved(book: JobBook, now: float) -> list[Alarm]:
     """Returns an alarm for each kind of work that is parked: at once where nobody ever registered it, else when no worker came for a while.
 
     A worker that restarts parks its work for some seconds, and needs no alarm.
@@ -128,7 +128,7 @@ def unserved(book: JobBook, now: float, after_s: float = PARKED_AFTER_S) -> list
         versions = [entries[key[3]]] if key[3] in entries else list(entries.values()) if not key[3] else []
         since = max((entry.gone_at for entry in versions), default=0.0)
         waited = now - max(since, info.workflows[name].not_before, book.state.elected_at)
-        if versions and waited <= after_s:
+        if versions and waited <= PARKED_AFTER_S:
             continue
         facts = (
             f"{len(waiting):,} parked, the oldest for {now - info.job.submitted_at:.0f} s: waiting for {in_words(key)}"
@@ -166,38 +166,40 @@ def failed_compensations(book: JobBook) -> list[Alarm]:
     return alarms
 
 
-def waiting_long(book: JobBook, now: float, after_s: float = WAITING_LONG_S) -> list[Alarm]:
+def waiting_long(book: JobBook, now: float) -> list[Alarm]:
     """Returns an alarm when suspended work has waited for so long, with no time that ends it, that somebody may have forgotten it.
 
     It looks at the first of very many: a book that was read back has them in the order of their jobs.
     """
-    long = [(key, since) for key, since in islice(book.waits.untimed.items(), MOST_LOOKED_AT) if now - since > after_s]
+    long = [
+        (key, since)
+        for key, since in islice(book.waits.untimed.items(), MOST_LOOKED_AT)
+        if now - since > WAITING_LONG_S
+    ]
     if not long:
         return []
     (job_id, name), since = min(long, key=lambda one: one[1])
     words = book.waits_for(book.jobs[job_id], book.jobs[job_id].workflows[name])
-    facts = f"{len(long):,} suspended for more than {after_s / 86_400:.0f} days; the first: {name!r} of job {job_id}, for {(now - since) / 86_400:.0f} days, waits for {words}"
+    facts = f"{len(long):,} suspended for more than {WAITING_LONG_S / 86_400:.0f} days; the first: {name!r} of job {job_id}, for {(now - since) / 86_400:.0f} days, waits for {words}"
     remedy = "Send what it waits for (tenure why JOB says how), or cancel it; `timeout=` of the wait, or of the job, bounds it"
     return [Alarm(AlarmKind.WAITING, "jobs", facts, remedy)]
 
 
-def forgotten_pauses(book: JobBook, now: float, after_s: float = PAUSED_LONG_S) -> list[Alarm]:
+def forgotten_pauses(book: JobBook, now: float) -> list[Alarm]:
     """Returns an alarm when jobs have been paused for so long that somebody may have forgotten them."""
     pauses = [(job_id, book.jobs[job_id].timeout_tracking.pause) for job_id in book.paused]
-    long = [(job_id, pause) for job_id, pause in pauses if pause is not None and now - pause.at > after_s]
+    long = [(job_id, pause) for job_id, pause in pauses if pause is not None and now - pause.at > PAUSED_LONG_S]
     if not long:
         return []
     job_id, pause = long[0]
-    facts = (
-        f"{len(long):,} paused for more than {after_s / 3600:.0f} h; the first: {job_id}, by {pause.by or 'somebody'}"
-    )
+    facts = f"{len(long):,} paused for more than {PAUSED_LONG_S / 3600:.0f} h; the first: {job_id}, by {pause.by or 'somebody'}"
     remedy = "Let them go on (tenure resume JOB --reason WHY), or cancel them"
     return [Alarm(AlarmKind.PAUSED, "jobs", facts + (f": {pause.reason}" if pause.reason else ""), remedy)]
 
 
-def unsigned(book: JobBook, now: float, for_s: float = UNSIGNED_FOR_S) -> list[Alarm]:
+def unsigned(book: JobBook, now: float) -> list[Alarm]:
     """Returns an alarm for some time after a result was refused for its signature."""
-    if book.unsigned.last is None or now - book.unsigned.last[0] > for_s:
+    if book.unsigned.last is None or now - book.unsigned.last[0] > UNSIGNED_FOR_S:
         return []
     at, job_id, name = book.unsigned.last
     facts = f"a result of {name!r} of job {job_id} was refused {now - at:.0f} s ago: it was not signed with a key that counts"

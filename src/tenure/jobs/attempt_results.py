@@ -224,14 +224,7 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
     else:
         failed = failed_attempt(book, workflow, command, now)
     events: list[Event] = [failed]
-    if ended := consequence(
-        info,
-        workflow,
-        failed,
-        completed=info.completed_workflows,
-        failed_before=info.failed_workflows,
-        open_before=info.open_workflows,
-    ):
+    if ended := consequence(info, workflow, failed):
         events.append(ended)
     return Decision(events, Outcome.ACCEPTED, failed.rule, "", info.id)
 
@@ -309,27 +302,24 @@ def stopped(workflow: WorkflowRecord, stop: AttemptStop, command: RecordFailure,
 
 
 def consequence(
-    info: JobInfo,
-    workflow: WorkflowRecord,
-    failed: AttemptFailed,
-    *,
-    completed: int,
-    failed_before: int,
-    open_before: int,
+    info: JobInfo, workflow: WorkflowRecord, failed: AttemptFailed, failed_here: int = 0
 ) -> JobEnded | None:
-    """Returns the end of the job when this failed attempt ends it, otherwise None."""
+    """Returns the end of the job when this failed attempt ends it, otherwise None.
+
+    `failed_here` counts the workflows of the job that failed for good earlier in the same decision: the record does not have them yet.
+    """
     if failed.next_attempt:
         return None
+    failed_here += 1
     if workflow.spec.on_failure is OnFailure.FAIL:
         # The worker's word says more than the leader's: `timeout` where the leader has `error`, `memory` where it has `crash`.
         said = str(failed.evidence.get("cause", ""))
         cause = CAUSES.get(said) or CAUSES[failed.cause]
         reason = f"workflow {workflow.spec.name!r} failed for good at attempt {failed.attempt}: {cause}"
-        still = info.open_workflows - open_before + 1  # those that failed for good in this decision
-        stood = {"failed": failed_before + 1, "running": max(0, info.running_workflows - still)}
+        stood = {"failed": info.failed_workflows + failed_here, "running": max(0, info.running_workflows - failed_here)}
         return end(info, failed.at, JobState.FAILED, Rule.FAILED_FOR_GOOD, reason, evidence=stood)
-    if open_before == 1:
-        return finish(info, failed.at, completed=completed, failed=failed_before + 1)
+    if info.open_workflows == failed_here:
+        return finish(info, failed.at, completed=info.completed_workflows, failed=info.failed_workflows + failed_here)
     return None
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tenure.jobs.work_indexes import WorkNeeds
 
 LONGEST_KEY = 200
+MOST_KEYS_SHOWN = 20
 LEAST_WINDOW = 4
 """The attempts of a queue with keys that may be in the engine where no worker's slots are known."""
 Turn = tuple[float, int, str]
@@ -94,13 +95,15 @@ def window(slots: int) -> int:
     return max(LEAST_WINDOW, 2 * slots)
 
 
-def busiest_keys(book: JobBook, queue: str, *, most: int = 20) -> list[tuple[str, int, int]]:
+def busiest_keys(book: JobBook, queue: str) -> list[tuple[str, int, int]]:
     """Returns (key, under way, waiting for a turn) of the keys of a queue that have most of both."""
     found: dict[str, list[int]] = {key: [load, 0] for (where, key), load in book.turns.load.items() if where == queue}
     for lane, fair in book.turns.lanes.items():
         for key in fair.keys() if lane[0] == queue else ():
             found.setdefault(key, [0, 0])[1] += fair.waiting_of(key)
-    return nlargest(most, ((key, load, held) for key, (load, held) in found.items()), key=lambda one: one[1] + one[2])
+    return nlargest(
+        MOST_KEYS_SHOWN, ((key, load, held) for key, (load, held) in found.items()), key=lambda one: one[1] + one[2]
+    )
 
 
 class FairLane:

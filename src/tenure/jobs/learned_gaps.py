@@ -109,8 +109,8 @@ def weight(record: GapRecord) -> float:
     return sum(record.buckets.values())
 
 
-def propose(buckets: dict[int, float], false_kills: float = FALSE_KILLS) -> float:
-    """Returns the threshold that at most this share of healthy attempts exceeds, by the tail of the record. It must hold some attempts."""
+def propose(buckets: dict[int, float]) -> float:
+    """Returns the threshold that at most the share `FALSE_KILLS` of healthy attempts exceeds, by the tail of the record. It must hold some attempts."""
     total = sum(buckets.values())
     found = sorted(buckets.items(), reverse=True)
     wanted = max(LEAST_TAIL, TAIL_SHARE * total)
@@ -122,7 +122,7 @@ def propose(buckets: dict[int, float], false_kills: float = FALSE_KILLS) -> floa
     # Hill's estimate: the mean of the logarithms of those beyond `start`. A count lies in the middle of its bucket.
     mean = sum(count * (bucket + 0.5 - start) * WIDTH for bucket, count in found if bucket >= start) / beyond
     exponent = max(LEAST_EXPONENT, mean * (1 + CAUTION / math.sqrt(beyond)))
-    log_s = start * WIDTH + exponent * math.log(beyond / (total * false_kills))
+    log_s = start * WIDTH + exponent * math.log(beyond / (total * FALSE_KILLS))
     longest = math.exp(min((found[0][0] + 1) * WIDTH, math.log(CEILING_S)))
     tail = math.exp(min(log_s, math.log(CEILING_S)))
     return min(CEILING_S, max(FLOOR_S, DRIFT * tail, BEYOND_LONGEST * longest))

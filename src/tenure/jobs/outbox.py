@@ -7,7 +7,7 @@ one; a revoked key stays revoked; a directive is the whole desired state.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -228,12 +228,6 @@ def next_dispatch_at(book: JobBook, now: float) -> float:
     """Returns when the next attempt that rests, or that its queue's rate holds, may go; infinity when there is none."""
     held = {queue for (queue, _), waiting in book.ready.items() if waiting}
     return min([book.resting.next_due(), *(opens_at(book.state.queues.get(queue), now) for queue in held)])
-
-
-def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields each ended job whose messages may be live, with their (mailbox, key). `ConfirmCleaned` takes it off this list."""
-    for job_id in book.uncleaned:
-        yield job_id, live_messages(book, job_id)
 
 
 def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ message. The note is in the record of the workflow: a leader that takes over goe
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -51,13 +51,6 @@ class UnsignedRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaul
 
     def growth(self) -> int:
         return 30
-
-
-class UnsignedNote(NamedTuple):
-    """The last result of a workflow that was refused for its signature, as its record keeps it."""
-
-    generation: int
-    at: float
 
 
 class UnsignedIndex:
@@ -153,14 +146,7 @@ def fail_unsigned(book: JobBook, command: FailUnsigned, now: float, rules: Rules
         failed_attempt(book, workflow, said, now), rule=Rule.UNSIGNED, exclude=bool(ran_on)
     )
     events: list[Event] = [failed]
-    if ended := consequence(
-        info,
-        workflow,
-        failed,
-        completed=info.completed_workflows,
-        failed_before=info.failed_workflows,
-        open_before=info.open_workflows,
-    ):
+    if ended := consequence(info, workflow, failed):
         events.append(ended)
     return Decision(events, Outcome.ACCEPTED, Rule.UNSIGNED, "", info.id)
 

@@ -1,8 +1,7 @@
 """Answers `why(job)` with the chain of decisions that brought a job to its state, as data and as text.
 
 It reads the job's own history in the book, so the answer survives snapshots and truncated journals. The answer states how many
-events were left out to keep memory bounded. The record of an archived job holds its answer; the shell writes that record into the store
-before `ArchiveJob` lets the job leave memory.
+events were left out to keep memory bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Iterable
 import msgspec
 
 from tenure.attempt_data import pairs_in_words
-from tenure.errors import EngineCorruptError
 from tenure.jobs.answer import answer, gate_answer
 from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
 from tenure.jobs.attempts import WorkflowStarted
@@ -228,27 +226,3 @@ def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:
     took = seconds(round(info.ended_at - info.job.submitted_at, 1))
     reason = "" if info.state is JobState.COMPLETED and not info.failed_workflows else f": {info.reason}"
     return f"{info.state} after {took}{reason}"
-
-
-class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds everything that is kept of an archived job."""
-
-    info: JobInfo
-    why: Why
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(ArchiveRecord)
-
-
-def archive_record(book: JobBook, job_id: str) -> bytes:
-    """Returns the record of a job that is in memory; raises `UnknownJobError`. The history is in `why`, in words and as data."""
-    return _encode(ArchiveRecord(info=msgspec.structs.replace(book.job(job_id), history=[]), why=why(book, job_id)))
-
-
-def read_record(record: bytes) -> ArchiveRecord:
-    """Returns the record as it was written; raises `EngineCorruptError` for anything else."""
-    try:
-        return _decoder.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngineCorruptError(f"the record of an archived job cannot be read: {error}") from error

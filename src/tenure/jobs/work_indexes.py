@@ -79,9 +79,9 @@ class RestingWork(Timers["WorkflowKey"]):
         super().cancel(key)
         self._needs.pop(key, None)
 
-    def pop_work(self, now: float, limit: int | None = None) -> list[tuple[WorkflowKey, WorkNeeds]]:
+    def pop_work(self, now: float) -> list[tuple[WorkflowKey, WorkNeeds]]:
         """Removes and returns the attempts that are due, earliest first."""
-        return [(key, self._needs.pop(key)) for key in self.pop_due(now, limit)]
+        return [(key, self._needs.pop(key)) for key in self.pop_due(now)]
 
 
 class WaitingWork:

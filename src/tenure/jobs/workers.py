@@ -169,14 +169,7 @@ def failed_with_it(
         )
         failed = failed_attempt(book, workflow, evicted, now)
         yield failed
-        outcome = consequence(
-            info,
-            workflow,
-            failed,
-            completed=info.completed_workflows,
-            failed_before=info.failed_workflows + failed_here[job_id],
-            open_before=info.open_workflows - failed_here[job_id],
-        )
+        outcome = consequence(info, workflow, failed, failed_here[job_id])
         failed_here[job_id] += not failed.next_attempt
         if outcome:
             ended.add(job_id)
