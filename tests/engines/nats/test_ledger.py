@@ -248,3 +248,14 @@ def test_traffic_under_long_leases_leaves_nothing_behind() -> None:
     box = ledger.box("a")
     assert (len(box.records), len(box.ready)) == (0, 0)
     assert len(box.timers) < 200
+
+
+def test_commands_that_share_a_message_are_folded_as_if_each_had_come_by_itself() -> None:
+    ledger = Ledger()
+    together = c.Several([c.Send("a.1", "a", [c.Item(b"1")]), c.Send("a.2", "a", [c.Item(b"2")])])
+    found = c.decode(c.encode(together))
+    assert isinstance(found, c.Several)
+    sent = [ledger.apply(one, 1, 100.0, 0 if place else 50, place) for place, one in enumerate(found.commands)]
+    assert len({message for ((message, _),) in sent}) == 2  # the place in the log names a message
+    assert (ledger.seq, ledger.bytes_since, ledger.box("a").ready_count) == (1, 50, 2)
+    assert ledger.apply(c.Send("a.2", "a", [c.Item(b"2")]), 2, 101.0) is DUPLICATE  # it was sent again by itself

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Coroutine
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.connection import NatsConnection, end
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.ledger_records import Delivery, held_by_mailbox
-from tenure.engines.nats.pending_commands import PendingCommands, StandingClaims, TimerWatch
+from tenure.engines.nats.pending_commands import LogPoll, PendingCommands, StandingClaims, TimerWatch
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Follower, Names, unix
 from tenure.errors import (
     EngineClosedError,
@@ -34,6 +34,9 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.randomness import new_id
+
+if TYPE_CHECKING:
+    from tenure.engines.nats.polls import NatsPolls
 
 log = logging.getLogger("tenure.engines.nats")
 
@@ -50,6 +53,10 @@ class CommandLog:
         self.ledger = Ledger()
         self.waiters = TimerWatch(self.next_due)
         self.standing = StandingClaims(self)
+        self.lingering: set[LogPoll] = set()
+        """Long polls that have left no claim yet: they look whenever something may have become visible."""
+        self.riding: set[NatsPolls] = set()
+        """Handles whose claim waits for another command to leave with. It waits no longer when there is something for it."""
         self._outstanding = PendingCommands(link, names.log_subject, self._prefix)
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
@@ -103,11 +110,14 @@ class CommandLog:
         self._number += 1
         return f"{self._prefix}{self._number}"
 
-    async def ask(self, command: c.AnyCommand) -> Any:
-        """Append it; what the fold makes of it. After `EngineUnavailableError` the outcome is unknown."""
+    async def ask(self, command: c.AnyCommand, *, rides: bool = False) -> Any:
+        """Append it; what the fold makes of it. After `EngineUnavailableError` the outcome is unknown.
+
+        One that `rides` leaves in one message with the next command of this process, or by itself a moment later.
+        """
         if self._broken is not None:
             raise self._broken
-        return await self._outstanding.ask(command)
+        return await self._outstanding.ask(command, rides=rides)
 
     # Folding
 
@@ -118,9 +128,8 @@ class CommandLog:
         if seq != ledger.seq + 1:
             return False  # others have compacted what we had not read: start again from the snapshot
         self._set_clock(at)
-        before = ledger.bytes_since
         try:
-            command = c.decode(data)
+            found = c.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._break(
                 EngineVersionError(
@@ -129,15 +138,18 @@ class CommandLog:
                 )
             )
             return False
-        try:
-            result = ledger.apply(command, seq, at, len(data))
-        except TenureError as error:
-            self._outstanding.fail(command.id, error)
-        else:
-            told = result is DUPLICATE or self._outstanding.answer(command.id, result)
-            if not told and self.is_ours(command.id):
-                self._nobody_waits(command, result)
-        self._after(command, before)
+        size = len(data)
+        for place, command in enumerate(found.commands if isinstance(found, c.Several) else (found,)):
+            before = ledger.bytes_since
+            try:
+                result = ledger.apply(command, seq, at, 0 if place else size, place)
+            except TenureError as error:
+                self._outstanding.fail(command.id, error)
+            else:
+                told = result is DUPLICATE or self._outstanding.answer(command.id, result)
+                if not told and self.is_ours(command.id):
+                    self._nobody_waits(command, result)
+            self._after(command, before)
         return True
 
     def _nobody_waits(self, command: c.AnyCommand, result: Any) -> None:
@@ -158,7 +170,12 @@ class CommandLog:
             self.spawn(self.ask(c.Release(self.new_id(), box, held)))
 
     def withdraw(self, box: str, receipt: str) -> None:
-        self.spawn(self.ask(c.Withdraw(self.new_id(), box, receipt)))
+        """Nobody waits for it, and usually another claim takes the place of this one at once: it rides with that."""
+        self.spawn(self.ask(c.Withdraw(self.new_id(), box, receipt), rides=True))
+
+    async def flush(self) -> None:
+        """Sends what waits for another command."""
+        await self._outstanding.flush()
 
     def is_ours(self, name: str) -> bool:
         """A command's id, or a receipt."""
@@ -172,6 +189,11 @@ class CommandLog:
             for name in ledger.stirred:
                 self.waiters.stir(name)
             ledger.stirred.clear()
+            for poll in self.lingering:
+                poll.ring()
+            if any(self.may_hold(*handle.watched()) for handle in self.riding):
+                self.riding.clear()
+                self.spawn(self.flush())
         if ledger.values.unnamed:
             if self.is_ours(command.id):
                 for value in ledger.values.unnamed:
@@ -202,6 +224,7 @@ class CommandLog:
         """Fold everything that was appended before this call; the engine's time."""
         if self._broken is not None:
             raise self._broken
+        await self._outstanding.settle_riders()
         try:
             info = await self._link.ask(f"STREAM.INFO.{self._names.log_stream}")
         except ApiError as error:

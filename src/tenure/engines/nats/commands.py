@@ -1,4 +1,4 @@
-"""The commands of the log: each is one message of the stream. Tags tell them apart, and stay valid for as long as the log is kept.
+"""The commands of the log: each is one message of the stream, or several together are. Tags tell them apart, and stay valid for as long as the log is kept.
 
 A command says what is wanted; what comes of it is decided where it stands in the log, by everybody alike (`ledger`). So the
 fields of a command, and what the ledger makes of them, must never change their meaning: a new meaning is a new tag.
@@ -38,6 +38,18 @@ class SendAcross(LogCommand, tag="send-across", frozen=True):
     """Queue messages of several mailboxes in their order, each run as (mailbox, messages). A mailbox may come several times."""
 
     runs: list[tuple[str, list[Item]]]
+
+
+class Deliver(LogCommand, tag="deliver", frozen=True):
+    """Acknowledge the deliveries that an entry of a journal records, each (mailbox, message, receipt), and send its messages.
+
+    Nothing happens where a command for this entry, or for a later one, came before.
+    """
+
+    journal: str
+    seq: int
+    runs: list[tuple[str, list[Item]]]
+    ended: list[tuple[str, str, str]]
 
 
 class Claim(LogCommand, tag="claim", frozen=True):
@@ -249,6 +261,7 @@ class Compacted(LogCommand, tag="compacted", frozen=True):
 AnyCommand: TypeAlias = (
     Send
     | SendAcross
+    | Deliver
     | Claim
     | Await
     | ClaimApart
@@ -279,5 +292,12 @@ AnyCommand: TypeAlias = (
     | Compacted
 )
 
+
+class Several(msgspec.Struct, array_like=True, frozen=True, tag="several"):
+    """Commands of one process in one message (decision 0830). Each is folded as if it had come by itself, in this order and at this time."""
+
+    commands: list[AnyCommand]
+
+
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(AnyCommand).decode
+decode = msgspec.msgpack.Decoder(AnyCommand | Several).decode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.checked_consumer import CheckedConsumer, CheckedSettlement, ClaimWish, Dead
@@ -14,7 +15,7 @@ from tenure.engines.nats.consumers import ExchangedFold
 from tenure.engines.nats.ledger_records import Delivery
 from tenure.engines.nats.mailbox import NatsMessage
 from tenure.engines.nats.pending_commands import Claimed, LogPoll
-from tenure.engines.nats.polls import NatsPolls
+from tenure.engines.nats.polls import LINGER_S, NatsPolls
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
@@ -34,6 +35,8 @@ class NatsConsumer(NatsPolls, CheckedConsumer[BodyT, ReplyT, str], Generic[BodyT
         NatsPolls.__init__(self, engine, "", "this consumer")
         self._name = engine.call("consumer", self._new_name)
         self._version = 0
+        self._given_at = -inf
+        """When it last got messages."""
         self._covering = threading.Lock()
         """Held while the log is told of other mailboxes, so that the version in the log is the newest."""
 
@@ -82,6 +85,7 @@ class NatsConsumer(NatsPolls, CheckedConsumer[BodyT, ReplyT, str], Generic[BodyT
             claimed = self.engine.wait(self._claim, lambda: last, wish, end if wait_s else 0.0, noted)
             if claimed is None:
                 break
+            self._given_at = clock.monotonic()
             claims.append(claimed.receipt)
             made = [self.handle_of(each.box).message(claimed, each) for each in claimed.deliveries]
             if found := [message for message in made if message is not None]:
@@ -147,7 +151,8 @@ class NatsConsumer(NatsPolls, CheckedConsumer[BodyT, ReplyT, str], Generic[BodyT
         def command(receipt: str, seconds: float) -> c.AnyCommand:
             return self._command(receipt, settled(), wish, seconds)
 
-        return await self.stand(answer, command, wish.lease_s, end, noted)
+        lingers = not settled() and self.engine.clock.monotonic() - self._given_at < LINGER_S
+        return await self.stand(answer, command, wish.lease_s, end, noted, lingers)
 
     async def _look(self, settled: Settled, wish: ClaimWish, noted: Callable[[ExchangedFold], None]) -> Claimed | None:
         """Returns the messages that are there now. Where there is nothing to settle, a claim is appended only if the fold shows one to claim."""

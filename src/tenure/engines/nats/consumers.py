@@ -98,7 +98,29 @@ APART_S = 1e-6
 """Messages of one command count as sent this long after one another: a claim over several mailboxes takes what is oldest."""
 
 
-def fold_send_across(ledger: Ledger, command: c.SendAcross) -> list[tuple[str, KeyRefusedError | None]]:
+class DeliveredParts(NamedTuple):
+    """The result of a `Deliver`: for each message its id, and why its key was refused; and the acknowledged deliveries that were not held, by place."""
+
+    sent: list[tuple[str, KeyRefusedError | None]]
+    lost: list[int]
+
+
+def fold_deliver(ledger: Ledger, command: c.Deliver) -> DeliveredParts | None:
+    """None where the parts of this entry are done already: then nothing happened."""
+    if command.seq <= ledger.delivered.get(command.journal, 0):
+        return None
+    ledger.delivered[command.journal] = command.seq
+    lost = []
+    for place, (name, message, receipt) in enumerate(command.ended):
+        box = ledger.at_now(name)
+        if (record := box.held(message, receipt)) is None:
+            lost.append(place)
+        else:
+            box.end(record, ledger.now)
+    return DeliveredParts(fold_send_across(ledger, command), lost)
+
+
+def fold_send_across(ledger: Ledger, command: c.SendAcross | c.Deliver) -> list[tuple[str, KeyRefusedError | None]]:
     """Queues everything, and only then gives it to standing claims: else each would get one message and ask for the rest again."""
     sent: list[tuple[str, KeyRefusedError | None]] = []
     for name, items in command.runs:

@@ -30,6 +30,7 @@ from tenure.engines.checked_mailbox import CheckedMessage
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
     MAX_SCAN_BYTES,
+    Appended,
     Fence,
     Finding,
     Leader,
@@ -46,9 +47,10 @@ from tenure.engines.nats.commands import AnyCommand
 from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.consumer import NatsConsumer
 from tenure.engines.nats.journal import NatsJournal
-from tenure.engines.nats.mailbox import NatsMailbox, send_across
+from tenure.engines.nats.mailbox import NatsMailbox, NatsMessage, entry_parts_of, send_across
 from tenure.engines.nats.polls import NatsPolls
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Names
+from tenure.engines.send_across import EntryPlace
 from tenure.errors import (
     EngineClosedError,
     EngineError,
@@ -210,6 +212,8 @@ REFUSALS = (
 class NatsEngine(CheckedEngine):
     """Opening it connects, checks the server, makes the streams, and folds the log."""
 
+    appends_in_one_step = True
+    """The entry is that step (`entry_parts`)."""
     handles = HandleTypes(NatsMailbox, NatsJournal, NatsElection, NatsStore, NatsConsumer)
     refusals = REFUSALS
 
@@ -354,6 +358,18 @@ class NatsEngine(CheckedEngine):
 
     def _send_across(self, batches: list[tuple[Any, list[CheckedMessage]]]) -> list[Sent]:
         return send_across(self, batches)
+
+    def _acknowledges(self, message: Any) -> bool:
+        return isinstance(message, NatsMessage) and message.is_of(self)
+
+    def _append_with(
+        self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
+    ) -> Appended:
+        seq, done = journal.append_with(events, place, entry_parts_of(batches, acknowledges))
+        sent = [Sent(message, None if refused is None else str(refused)) for message, refused in done.sent]
+        for message in acknowledges:
+            message.given_up = "it was acknowledged"
+        return Appended(seq, sent, [acknowledges[place] for place in done.lost])
 
     async def timed(self, operation: str, work: Awaitable[T]) -> T:
         begun = self.clock.monotonic()

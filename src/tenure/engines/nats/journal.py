@@ -10,8 +10,8 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -21,8 +21,21 @@ from tenure.engines.long_poll import HandlePolls
 from tenure.engines.nats import address as faults
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
+from tenure.engines.nats.consumers import DeliveredParts
+from tenure.engines.nats.entry_parts import CarriedParts, EntryDeliveries, EntryParts, encode_parts
+from tenure.engines.nats.journal_records import (
+    Found,
+    Line,
+    Mark,
+    decode_mark,
+    encode_line,
+    encode_mark,
+    entry_of,
+    line_of,
+)
 from tenure.engines.nats.pending_commands import LogPoll
 from tenure.engines.nats.streams import BlobGoneError, Follower, unix
+from tenure.engines.send_across import EntryPlace
 from tenure.errors import (
     EngineCorruptError,
     EngineUnavailableError,
@@ -40,39 +53,6 @@ T = TypeVar("T")
 _PAGE_BYTES = 4_194_304
 
 
-class Line(msgspec.Struct, array_like=True, frozen=True):
-    """An entry as its message has it. `writer` names one call, so that it knows its own after a lost answer."""
-
-    epoch: int
-    append_id: str
-    writer: str
-    events: list[bytes]
-
-
-class Found(NamedTuple):
-    """A message of the stream, as it is stored."""
-
-    seq: int
-    data: bytes
-    at: float
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """The snapshot's place, and how far the journal was truncated."""
-
-    seq: int
-    epoch: int
-    blob: str
-    chunks: int
-    truncated: int = 0
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Line).decode
-_encode_mark = msgspec.json.Encoder().encode
-_decode_mark = msgspec.json.Decoder(Mark).decode
-
-
 class NatsJournal(CheckedJournal):
     engine: NatsEngine
 
@@ -84,9 +64,13 @@ class NatsJournal(CheckedJournal):
         self.polls: HandlePolls[LogPoll] = HandlePolls()
         self._made = False
         self._head: Head | None = None  # as we last saw it: what we appended ourselves need not be asked for
+        self._written: int | None = None
+        """The entry that this handle wrote last. None when it wrote none, or does not know whether it did."""
         self._tail: Follower | None = None
         self._starting = asyncio.Lock()
         self._rung: set[Any] = set()
+        self._identity = ""
+        self._deliveries = EntryDeliveries(engine, lambda: self._identity, self._carried, self._complete)
         engine.enlist(self)
 
     # Appending
@@ -94,32 +78,69 @@ class NatsJournal(CheckedJournal):
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         return self._call("append", self._write, events, epoch, expect, append_id)
 
-    async def _write(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+    def append_with(self, events: list[bytes], place: EntryPlace, parts: EntryParts) -> tuple[int, DeliveredParts]:
+        """Appends an entry that brings messages and acknowledges deliveries. Its outcomes are empty where they are not known."""
+        return self._call("append_with", self._write_with, events, place, parts)
+
+    async def _write_with(
+        self, events: list[bytes], place: EntryPlace, parts: EntryParts
+    ) -> tuple[int, DeliveredParts]:
+        carried = encode_parts(parts)
+        size, most = len(carried) + sum(len(event) + 5 for event in events), self.engine.link.max_payload - streams.ROOM
+        if size > most:
+            raise LimitError("an append with its messages", f"{size:,} bytes", f"at most {most:,} bytes")
+        try:
+            seq = await self._write(events, *place, carried)
+        except EngineUnavailableError:
+            self._deliveries.finish_later()
+            raise
+        told = await self._deliveries.deliver(seq, parts)
+        return seq, told or DeliveredParts([], [])
+
+    async def _write(self, events: list[bytes], epoch: int, expect: int, append_id: str, parts: bytes = b"") -> int:
         head = self._head
         if head is None or head.seq != expect or epoch < head.epoch:
             head = await self._find_head()
         if epoch < head.epoch or expect != head.seq:
             self.refuse_append(epoch, expect, head.epoch, head.seq)
+        if expect != self._written:  # who wrote last may have died before it sent what its entries bring
+            await self._deliveries.catch_up(head.seq)
         writer = new_id()
-        payload = _encode(Line(epoch, append_id, writer, events))
+        payload = encode_line(Line(epoch, append_id, writer, events, parts))
         headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
-        self._head = None
+        self._head = self._written = None
         try:
             seq = await self.engine.link.write(self._subject, payload, headers)
         except ApiError as error:
             if error.number not in faults.WRONG_LAST_SEQUENCE:
                 raise
             seq = await self._refused(epoch, expect, writer)
-        self._head = Head(seq, epoch)
+        self._head, self._written = Head(seq, epoch), seq
         return seq
 
     async def _refused(self, epoch: int, expect: int, writer: str) -> int:
         """Somebody was faster; or it was ourselves, and the first answer was lost."""
         found = await self._message({"seq": expect + 1})
-        if found is None or (line := _line(found.data)) is None or line.writer != writer:
+        if found is None or (line := line_of(found.data)) is None or line.writer != writer:
             head = await self._find_head()
             self.refuse_append(epoch, expect, head.epoch, head.seq)
         return expect + 1
+
+    async def _complete(self) -> None:
+        await self._deliveries.catch_up((await self._find_head()).seq)
+
+    async def _carried(self, after: int, last: int) -> AsyncIterator[CarriedParts]:
+        """Yields what entries bring. One that is missing or damaged brings nothing."""
+        mark = await self._mark()
+        after = max(after, mark[0].truncated if mark else 0)
+        while after < last:
+            page = await self._page(after, last)
+            if not page and (found := await self._message({"seq": after + 1})) is not None:
+                page = [found]
+            for found in page:
+                if (line := line_of(found.data)) is not None and line.parts:
+                    yield CarriedParts(found.seq, line.parts)
+            after = page[-1].seq if page else after + 1
 
     # Reading
 
@@ -138,13 +159,13 @@ class NatsJournal(CheckedJournal):
         A term of the same epoch cannot be won twice, because the election counts for itself; so this keeps a journal with a damaged end
         readable, and lets nobody else write there.
         """
-        if (line := _line(last.data)) is not None:
+        if (line := line_of(last.data)) is not None:
             return line.epoch
         mark = await self._mark()
         seq, floor = last.seq - 1, mark[0].truncated if mark else 0
         while seq > floor:
             found = await self._message({"seq": seq})
-            if found is not None and (line := _line(found.data)) is not None:
+            if found is not None and (line := line_of(found.data)) is not None:
                 return line.epoch
             seq -= 1
         return mark[0].epoch if mark else 0
@@ -161,7 +182,7 @@ class NatsJournal(CheckedJournal):
         last = min(info["state"]["last_seq"], after + limit)
         found: list[Entry] = []
         while after < last:
-            page = await self._page(after, last)
+            page = [entry_of(*one) for one in await self._page(after, last)]
             if not page:  # a replica that is behind answered, or somebody truncated it under our hands
                 mark = await self._mark()
                 if mark and after < mark[0].truncated:
@@ -172,9 +193,9 @@ class NatsJournal(CheckedJournal):
             after = page[-1].seq
         return found
 
-    async def _page(self, after: int, last: int) -> list[Entry]:
-        """Several entries with one request, from whichever replica answers: consecutive ones, perhaps not all."""
-        link, entries = self.engine.link, list[Entry]()
+    async def _page(self, after: int, last: int) -> list[Found]:
+        """Several messages with one request, from whichever replica answers: consecutive ones, perhaps not all."""
+        link, entries = self.engine.link, list[Found]()
         done = asyncio.get_running_loop().create_future()
 
         async def on_message(message: Any) -> None:
@@ -183,7 +204,7 @@ class NatsJournal(CheckedJournal):
                 if not done.done():
                     done.set_result(None)
                 return
-            entries.append(_entry(int(headers["Nats-Sequence"]), unix(headers["Nats-Time-Stamp"]), message.data))
+            entries.append(Found(int(headers["Nats-Sequence"]), message.data, unix(headers["Nats-Time-Stamp"])))
 
         inbox = link.client.new_inbox()
         subscription = await link.client.subscribe(inbox, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0)
@@ -196,7 +217,7 @@ class NatsJournal(CheckedJournal):
         finally:
             with contextlib.suppress(Exception):  # the connection was lost: the subscription with it
                 await subscription.unsubscribe()
-        consecutive: list[Entry] = []
+        consecutive: list[Found] = []
         for entry in entries:
             if entry.seq != after + 1 + len(consecutive) or entry.seq > last:
                 break
@@ -210,7 +231,7 @@ class NatsJournal(CheckedJournal):
             if mark and seq <= mark[0].truncated:
                 raise Truncated(seq - 1, mark[0].truncated + 1)
             return Entry(seq, 0, "", 0.0, (), f"it is missing in the stream {self._stream}")
-        return _entry(found.seq, found.at, found.data)
+        return entry_of(*found)
 
     async def _message(self, which: dict[str, Any]) -> Found | None:
         """From the stream's leader."""
@@ -290,7 +311,7 @@ class NatsJournal(CheckedJournal):
                 self._check_snapshot(seq, epoch, head, Head(found[0].seq, found[0].epoch) if found else None)
                 chunks = chunks or await blobs.write(blob, state)
                 mark = Mark(seq, epoch, blob, chunks, found[0].truncated if found else 0)
-                if await blobs.move(self._pointer, _encode_mark(mark), found[1] if found else 0):
+                if await blobs.move(self._pointer, encode_mark(mark), found[1] if found else 0):
                     break
         except (StaleEpochError, StaleSnapshotError, LimitError):
             if chunks:
@@ -319,7 +340,7 @@ class NatsJournal(CheckedJournal):
         if pointer is None:
             return None
         try:
-            return _decode_mark(pointer.data), pointer.revision
+            return decode_mark(pointer.data), pointer.revision
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._lost(f"the place of its snapshot cannot be read: {error}") from error
 
@@ -330,6 +351,7 @@ class NatsJournal(CheckedJournal):
         self._call("truncate", self._truncate, seq)
 
     async def _truncate(self, seq: int) -> None:
+        await self._complete()  # before the messages that entries bring are gone with them
         while True:
             found = await self._mark()
             if found is None:
@@ -338,7 +360,7 @@ class NatsJournal(CheckedJournal):
             upto = min(seq, mark.seq)
             if upto <= mark.truncated:
                 return
-            moved = _encode_mark(msgspec.structs.replace(mark, truncated=upto))
+            moved = encode_mark(msgspec.structs.replace(mark, truncated=upto))
             if await self.engine.blobs.move(self._pointer, moved, revision):
                 break
         last = (await self._find_head()).seq
@@ -349,23 +371,10 @@ class NatsJournal(CheckedJournal):
     async def _make(self) -> None:
         if not self._made:
             config = streams.wanted(self._stream, [self._subject], self.engine.settings.replicas)
-            await streams.ensure(self.engine.link, config)
+            info = await streams.ensure(self.engine.link, config)
+            # A stream that is made anew begins at 1 again: what the fold knows of the entries of the old one does not concern it.
+            self._identity = f"{self.name}@{info['created']}"
             self._made = True
 
     def _call(self, operation: str, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
         return self.engine.call(operation, work, *values, lost=EngineUnavailableError)
-
-
-def _entry(seq: int, at: float, data: bytes) -> Entry:
-    line = _line(data)
-    if line is None:
-        return Entry(seq, 0, "", at, (), "it is not epoch, id, writer and events", data)
-    return Entry(seq, line.epoch, line.append_id, at, tuple(line.events))
-
-
-def _line(data: bytes) -> Line | None:
-    """The entry that a message carries; None for one that is damaged."""
-    try:
-        return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -1,7 +1,7 @@
 """The fold of the log: all mailboxes, elections and the names of stored values. Pure, and alike in every process.
 
 `apply(command, seq, now)` gives what the asker is to be told; `seq` and `now` are the message's place and time in the stream. What
-refuses raises, and has changed nothing. The rules of mailboxes are in `box`; here is what concerns two of them, or none.
+refuses raises, and has changed nothing. The rules of one mailbox are in `mailbox_state`; here is what concerns two of them, or none.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tenure.engines.nats.ledger_records import (
     Value,
     Values,
 )
-from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
+from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
 
-FORMAT = 4
-_READABLE = (1, 2, 3, FORMAT)
-"""Format 1 had no standing claims, format 2 no suspect messages, format 3 no consumers."""
+FORMAT = 5
+_READABLE = (1, 2, 3, 4, FORMAT)
+"""Format 1 had no standing claims, format 2 no suspect messages, format 3 no consumers, format 4 no messages of a journal's entries."""
 DUPLICATE = object()
 """The result of `apply` for a command that came before: its answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
@@ -52,6 +52,7 @@ class KeptLedger(msgspec.Struct, array_like=True):
     heard: dict[str, Heard]
     covers: dict[str, CoveredMailboxes] = {}
     stands: list[ConsumerStand] = []
+    delivered: dict[str, int] = {}
 
 
 _decode_kept = msgspec.msgpack.Decoder(KeptLedger).decode
@@ -64,6 +65,8 @@ class Ledger:
     def __init__(self) -> None:
         self.seq = 0
         self.now = 0.0
+        self._place = ""
+        """Of the command in the log: names what it sends, so it is unique."""
         self.boxes: dict[str, LoggedMailbox] = {}
         self.seats: dict[str, Seat] = {}
         self.values = Values()
@@ -73,6 +76,8 @@ class Ledger:
         """How large that snapshot was."""
         self.heard: dict[str, Heard] = {}
         self.consumers = Consumers()
+        self.delivered: dict[str, int] = {}
+        """By journal: the entry up to which all messages that entries bring are sent."""
         self.stirred: set[str] = set()
         self.handed: list[Handed] = []
         """The deliveries that this command gave to standing claims; the log hands them over."""
@@ -81,9 +86,13 @@ class Ledger:
         self.posts = 0  # by this command
         self._touched: dict[str, None] = {}  # by this command, in an order that is the same everywhere
 
-    def apply(self, command: c.AnyCommand, seq: int, at: float, size: int = 0) -> Any:
-        """Returns the result of the command. Raises the error that the caller of the command gets."""
+    def apply(self, command: c.AnyCommand, seq: int, at: float, size: int = 0, place: int = 0) -> Any:
+        """Returns the result of the command. Raises the error that the caller of the command gets.
+
+        `place` is that of the command among those that share the message, whose `size` the first one has.
+        """
         self.seq = seq
+        self._place = f"{seq}.{place}" if place else str(seq)
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
         self.posts = 0
@@ -161,6 +170,15 @@ class Ledger:
             raise ReceiptHandleExpiredError(command.message, "its lease ran out")
         return box, record
 
+    def not_held(self, deliveries: list[tuple[str, str, str]]) -> list[int]:
+        """Returns the places of those, each (mailbox, message, receipt), that are not under way as of the last command."""
+        boxes = [self.boxes.get(name) for name, _, _ in deliveries]
+        return [
+            place
+            for place, (box, (_, message, receipt)) in enumerate(zip(boxes, deliveries, strict=True))
+            if box is None or box.held(message, receipt) is None
+        ]
+
     def _send(self, command: c.Send) -> list[tuple[str, KeyRefusedError | None]]:
         return self.queue(command.box, [(number, self.now, item) for number, item in enumerate(command.items)])
 
@@ -169,7 +187,9 @@ class Ledger:
         box = self.at_now(name)
         sent: list[tuple[str, KeyRefusedError | None]] = []
         for number, since, item in numbered:
-            record = MessageRecord(f"{self.seq}-{number}", item.body, since, item.reply_to, item.key, item.generation)
+            record = MessageRecord(
+                f"{self._place}-{number}", item.body, since, item.reply_to, item.key, item.generation
+            )
             try:
                 if item.key is not None:
                     box.admit(record, self.now)
@@ -287,7 +307,7 @@ class Ledger:
     def post(self, answered: MessageRecord, body: bytes, is_failure: bool) -> None:
         if answered.reply_to is not None:
             self.posts += 1
-            record = MessageRecord(f"{self.seq}-r{self.posts}", body, self.now, is_failure=is_failure)
+            record = MessageRecord(f"{self._place}-r{self.posts}", body, self.now, is_failure=is_failure)
             self.at_now(answered.reply_to).add(record, self.now)
 
     def _revoke(self, command: c.Revoke) -> bool:
@@ -302,27 +322,8 @@ class Ledger:
     def _forget(self, command: c.Forget) -> int:
         return self.box(command.box).forget(command.message)
 
-    # Elections
-
-    def _campaign(self, command: c.Campaign) -> int | None:
-        """The new epoch, or None when somebody else leads."""
-        seat = self.seats.setdefault(command.election, Seat())
-        if seat.taken(self.now) and seat.candidate != command.candidate:
-            return None
-        seat.epoch = max(seat.epoch, command.above) + 1
-        seat.candidate, seat.expires = command.candidate, self.now + command.ttl
-        return seat.epoch
-
-    def _renew(self, command: c.Renew) -> None:
-        seat = self.seats.setdefault(command.election, Seat())
-        if seat.epoch != command.epoch or not seat.taken(self.now):
-            raise TermLostError(command.election, command.epoch, seat.epoch)
-        seat.expires = self.now + command.ttl
-
-    def _resign(self, command: c.Resign) -> None:
-        seat = self.seats.setdefault(command.election, Seat())
-        if seat.epoch == command.epoch:
-            seat.candidate = ""
+    def seat(self, election: str) -> Seat:
+        return self.seats.setdefault(election, Seat())
 
     # Snapshots
 
@@ -345,6 +346,7 @@ class Ledger:
                 self.heard,
                 self.consumers.covers,
                 self.consumers.keep(self.now),
+                self.delivered,
             )
         )
 
@@ -359,13 +361,14 @@ class Ledger:
         ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
         ledger.boxes = {name: LoggedMailbox.restored(name, ledger.post, box) for name, box in kept.boxes.items()}
         ledger.seats, ledger.values, ledger.heard = kept.seats, Values(kept.stores), kept.heard
-        ledger.consumers = Consumers(kept.covers, kept.stands)
+        ledger.consumers, ledger.delivered = Consumers(kept.covers, kept.stands), kept.delivered
         return ledger
 
 
 _RULES: dict[type, Callable[[Ledger, Any], Any]] = {
     c.Send: Ledger._send,
     c.SendAcross: consumers.fold_send_across,
+    c.Deliver: consumers.fold_deliver,
     c.Claim: Ledger._claim,
     c.Await: Ledger._await,
     c.ClaimApart: Ledger._claim,
@@ -388,9 +391,9 @@ _RULES: dict[type, Callable[[Ledger, Any], Any]] = {
     c.Purge: Ledger._purge,
     c.Replay: Ledger._replay,
     c.Forget: Ledger._forget,
-    c.Campaign: Ledger._campaign,
-    c.Renew: Ledger._renew,
-    c.Resign: Ledger._resign,
+    c.Campaign: lambda ledger, command: ledger.seat(command.election).campaign(command, ledger.now),
+    c.Renew: lambda ledger, command: ledger.seat(command.election).renew(command, ledger.now),
+    c.Resign: lambda ledger, command: ledger.seat(command.election).resign(command),
     c.Put: lambda ledger, command: ledger.values.put(command, ledger.now),
     c.Remove: lambda ledger, command: ledger.values.remove(command, ledger.now),
     c.Compacted: Ledger._compacted,

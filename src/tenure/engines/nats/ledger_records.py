@@ -19,7 +19,7 @@ from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Fence
 from tenure.engines.mailbox_records import DELAYED, HELD, STARTED, KeyRecord, MessageRecord
 from tenure.engines.mailbox_state import MailboxState, Post
 from tenure.engines.nats import commands as c
-from tenure.errors import StaleFenceError
+from tenure.errors import StaleFenceError, TermLostError
 
 _MISSING = 256  # commands of one process that are under way at once, at most
 
@@ -31,6 +31,23 @@ class Seat(msgspec.Struct):
 
     def taken(self, now: float) -> bool:
         return self.candidate != "" and now < self.expires
+
+    def campaign(self, command: c.Campaign, now: float) -> int | None:
+        """Returns the new epoch, or None when somebody else leads."""
+        if self.taken(now) and self.candidate != command.candidate:
+            return None
+        self.epoch = max(self.epoch, command.above) + 1
+        self.candidate, self.expires = command.candidate, now + command.ttl
+        return self.epoch
+
+    def renew(self, command: c.Renew, now: float) -> None:
+        if self.epoch != command.epoch or not self.taken(now):
+            raise TermLostError(command.election, command.epoch, self.epoch)
+        self.expires = now + command.ttl
+
+    def resign(self, command: c.Resign) -> None:
+        if self.epoch == command.epoch:
+            self.candidate = ""
 
 
 class Value(msgspec.Struct):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from tenure.engines.checked_mailbox import (
@@ -31,9 +32,10 @@ from tenure.engines.contracts import (
     Withdrawal,
 )
 from tenure.engines.nats import commands as c
+from tenure.engines.nats.entry_parts import EntryParts
 from tenure.engines.nats.ledger_records import Delivery
 from tenure.engines.nats.pending_commands import Claimed, LogPoll
-from tenure.engines.nats.polls import NatsPolls
+from tenure.engines.nats.polls import RECENT_S, NatsPolls
 from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
@@ -181,6 +183,11 @@ def send_across(engine: NatsEngine, batches: list[tuple[Any, list[CheckedMessage
     return sent
 
 
+def entry_parts_of(batches: list[tuple[Any, list[CheckedMessage]]], acknowledges: Sequence[Any]) -> EntryParts:
+    runs = [(mailbox.name, [_item(message) for message in messages]) for mailbox, messages in batches]
+    return EntryParts(runs, [(message.mailbox, *message.held) for message in acknowledges])
+
+
 Run = tuple[str, list[c.Item]]
 
 
@@ -200,6 +207,8 @@ class NatsMailbox(NatsPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, Reply
     def __init__(self, engine: NatsEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
         CheckedMailbox.__init__(self, name, body, reply, max_delivery_count)
         NatsPolls.__init__(self, engine, name, f"mailbox {name!r}")
+        self._given_at = -inf
+        """When it last got messages."""
 
     def _send(self, message: CheckedMessage) -> str:
         ((message_id, refused),) = self.engine.ask("send", c.Send, self.name, [_item(message)])
@@ -221,6 +230,7 @@ class NatsMailbox(NatsPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, Reply
             claimed = self.engine.wait(self._claim, most, lease_s, provisional, wait_s)
             if claimed is None:
                 return []
+            self._given_at = clock.monotonic()
             made = [self.message(claimed, delivery) for delivery in claimed.deliveries]
             if messages := [message for message in made if message is not None]:
                 return messages
@@ -239,7 +249,10 @@ class NatsMailbox(NatsPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, Reply
         def command(receipt: str, seconds: float) -> c.AnyCommand:
             return c.AwaitApart(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
 
-        return await self.stand(answer, command, lease, self.engine.clock.monotonic() + wait)
+        now = self.engine.clock.monotonic()
+        # A node that just took results is likely to say something more in this moment.
+        rides = provisional and now - self._given_at < RECENT_S
+        return await self.stand(answer, command, lease, now + wait, rides=rides)
 
     def watched(self) -> tuple[str, ...]:
         return (self.name,)

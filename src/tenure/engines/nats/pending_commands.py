@@ -6,13 +6,14 @@ Each has its deadline, and whoever asked is told at the deadline whatever the co
 is sent. A command that does not come back is sent again, which is harmless: the fold drops the second by its id. Nothing is sent
 into a connection that takes nothing, so a silent server costs no memory.
 
-A delivery that the fold hands to a standing claim begins with a short hold (`ledger_records.HAND_OVER_S`) and is confirmed at once, which the work does
-not wait for. Until the confirmation is back, `lease_until` says no more than the short hold, counted from a moment that cannot be too late.
+A delivery that the fold hands to a standing claim begins with a short hold (`ledger_records.HAND_OVER_S`) and is confirmed within milliseconds, which the work
+does not wait for. Until the confirmation is back, `lease_until` says no more than the short hold, counted from a moment that cannot be too late.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tenure.engines.nats")
 
+_RIDE_S = 0.01
+"""A command that may ride waits this long for another one of its process. What it says (a claim is confirmed or withdrawn, a recorded result is acknowledged)
+is needed only by those who meet a process that is gone, or late, and they wait for `HAND_OVER_S`."""
 _LOOK_EVERY_S = 0.05
 _AGAIN_S = 0.25
 _AND_AGAIN_S = 1.0
@@ -58,12 +62,18 @@ class PendingCommands:
         self._under_way = asyncio.Event()
         """Set while there is something to look after: an idle engine runs nothing."""
         self._inbox = ""
+        self._riders: list[c.AnyCommand] = []
+        """Commands that wait for another one to leave with."""
+        self._ride: asyncio.Task[None] | None = None
+        """Sends them when none comes."""
+        self._ridden: set[asyncio.Future[Any]] = set()
+        """Of those that left so, or are to, and have not come back."""
 
     async def open(self) -> None:
         self._inbox = self._link.client.new_inbox()
         await self._link.client.subscribe(f"{self._inbox}.*", cb=self._on_answer, pending_msgs_limit=0)
 
-    async def ask(self, command: c.AnyCommand) -> Any:
+    async def ask(self, command: c.AnyCommand, *, rides: bool = False) -> Any:
         """Append it; what `answer` or `fail` is told of it. After `EngineUnavailableError` the outcome is unknown."""
         now = self._link.clock.monotonic()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -72,11 +82,52 @@ class PendingCommands:
         self._asked[command.id] = asked
         self._under_way.set()
         try:
-            # Without asking the server for an answer of its own: the command comes back, or is sent again with that question.
-            await self.publish(asked, "")
+            if rides:
+                self._ridden.add(future)
+                self._riders.append(command)
+                if self._ride is None:
+                    self._ride = asyncio.get_running_loop().create_task(self._flush_later())
+            else:
+                await self._leave(asked, command)
             return await future
         finally:
+            self._ridden.discard(future)
             del self._asked[command.id]
+
+    async def _leave(self, asked: PendingCommand, command: c.AnyCommand) -> None:
+        """Sends it with those that waited for it, which come first: one message, that each process reads and folds once.
+
+        Each is sent again by itself where it does not come back. The server is not asked for an answer of its own: the command comes back, or is
+        sent again with that question.
+        """
+        riders, self._riders = self._riders, []
+        if riders:
+            together = c.encode(c.Several([*riders, command]))
+            if len(together) <= self._link.max_payload:
+                await self._publish(asked.name, together, "")
+                return
+            await self._publish(asked.name, c.encode(c.Several(riders)), "")
+        await self._publish(asked.name, asked.payload, "")
+
+    async def _flush_later(self) -> None:
+        try:
+            await asyncio.sleep(_RIDE_S)
+        finally:
+            self._ride = None
+        with contextlib.suppress(TenureError):  # each is sent again by itself, and told then
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Sends what still waits for another command."""
+        riders, self._riders = self._riders, []
+        if riders:
+            await self._publish("commands", c.encode(c.Several(riders) if riders[1:] else riders[0]), "")
+
+    async def settle_riders(self) -> None:
+        """Returns when the log holds what this process said without waiting for it."""
+        if self._ridden:
+            await self.flush()
+            await asyncio.wait(set(self._ridden), timeout=self._link.settings.timeout_s)
 
     def answer(self, name: str, result: Any) -> bool:
         """The fold's answer to a command of this id. False when nobody waits for it."""
@@ -100,16 +151,16 @@ class PendingCommands:
         for asked in self._asked.values():
             asked.again_at = 0.0
 
-    async def publish(self, asked: PendingCommand, reply: str) -> None:
+    async def _publish(self, name: str, payload: bytes, reply: str) -> None:
         """Send it, unless the connection takes nothing: then it is sent again later."""
         if self._link.clogged:
             return
         # Without headers: every process would have to parse those of every command.
         try:
-            await self._link.client.publish(self._subject, asked.payload, reply=reply)
+            await self._link.client.publish(self._subject, payload, reply=reply)
         except Exception as error:
             if not faults.is_lost(error):
-                raise self._link.told(error, f"{asked.name} on {self._link.settings.shown}") from error
+                raise self._link.told(error, f"{name} on {self._link.settings.shown}") from error
 
     async def _on_answer(self, message: Any) -> None:
         """The server's answer to an append. Only refusals matter: what was appended comes back by itself."""
@@ -152,7 +203,7 @@ class PendingCommands:
 
     async def _send_again(self, name: str, asked: PendingCommand) -> None:
         try:
-            await self.publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
+            await self._publish(asked.name, asked.payload, f"{self._inbox}.{name.rpartition('.')[2]}")
         except TenureError as error:
             self.fail(name, error)
 
@@ -279,7 +330,8 @@ class StandingClaims:
         """Before this process leaves: they are sent, and not waited for."""
         for receipt, box in list(self._boxes.items()):
             self._log.withdraw(box, receipt)
-        await asyncio.sleep(0)  # they are written before the connection is closed
+        await asyncio.sleep(0)
+        await self._log.flush()  # they are written before the connection is closed
 
     def accept(self, handed: Handed, asked: float, stood_at: float) -> Claimed:
         """`asked` is our boot time before the claim was left, `stood_at` the log's time when it came there."""
@@ -292,6 +344,7 @@ class StandingClaims:
     async def _confirm(self, handed: Handed, until: float, confirmed: dict[str, float]) -> None:
         log = self._log
         by_mailbox = held_by_mailbox(handed.receipt, handed.deliveries)
-        asks = [log.ask(c.Confirm(log.new_id(), box, held, handed.lease)) for box, held in by_mailbox.items()]
+        confirms = [c.Confirm(log.new_id(), box, held, handed.lease) for box, held in by_mailbox.items()]
+        asks = [log.ask(confirm, rides=True) for confirm in confirms]
         for kept in await asyncio.gather(*asks):
             confirmed.update(dict.fromkeys(kept, until))

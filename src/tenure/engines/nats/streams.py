@@ -312,7 +312,8 @@ def unix(text: str) -> float:
 
 _CHUNK = 524_288
 _AT_ONCE = 8
-_ROOM = 4_096  # of a server's max_payload, for headers
+ROOM = 4_096
+"""Of a server's max_payload: for headers, and for what surrounds the data of a message."""
 
 
 class Pointer(NamedTuple):
@@ -335,7 +336,7 @@ class Blobs:
 
     async def write(self, name: str, value: bytes) -> int:
         """The number of chunks."""
-        size = min(_CHUNK, self._link.max_payload - _ROOM)
+        size = min(_CHUNK, self._link.max_payload - ROOM)
         chunks = [value[at : at + size] for at in range(0, len(value), size)] or [b""]
         for start in range(0, len(chunks), _AT_ONCE):
             few = enumerate(chunks[start : start + _AT_ONCE], start)
