@@ -8,6 +8,7 @@ because its writer died in between or lost the answer, whoever appends next read
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,9 @@ from tenure.errors import EngineUnavailableError, TenureError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
+
+
+log = logging.getLogger("tenure.engines.nats")
 
 
 class EntryParts(msgspec.Struct, array_like=True, frozen=True):
@@ -59,6 +63,8 @@ class EntryDeliveries:
         """By sequence: the parts of entries that are written, and that no command is known to have done."""
         self._in_order = asyncio.Lock()
         """The fold takes the command for an entry as saying that all earlier ones are done."""
+        self.seen = 0
+        """What the entries up to this one bring is done, or due here: this handle has read them, or has written them."""
         self._finishing = False
 
     async def deliver(self, seq: int, parts: EntryParts) -> DeliveredParts | None:
@@ -78,27 +84,35 @@ class EntryDeliveries:
             raise
 
     async def _acknowledge(self, seq: int, parts: EntryParts) -> None:
-        log = self._engine.log
+        commands = self._engine.log
         try:
-            await log.ask(c.Deliver(log.new_id(), self._journal(), seq, [], parts.ended), rides=True)
+            await commands.ask(c.Deliver(commands.new_id(), self._journal(), seq, [], parts.ended), rides=True)
         except EngineUnavailableError:
             self._due[seq] = parts
             self.finish_later()
 
     async def catch_up(self, head: int) -> None:
         """Does what earlier writers left undone, up to the end of the journal."""
-        log = self._engine.log
-        await log.catch_up()
-        async for seq, parts in self._carried(log.ledger.delivered.get(self._journal(), 0), head):
-            self._due.setdefault(seq, _decode_parts(parts))
-        await self._deliver_due(0)
+        if head > self.seen:
+            await self._engine.log.catch_up()
+            done = max(self.seen, self._engine.log.ledger.delivered.get(self._journal(), 0))
+            async for seq, parts in self._carried(done, head):
+                try:
+                    self._due[seq] = _decode_parts(parts)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    log.warning(
+                        "the messages that entry %d of %s brings cannot be read: %s", seq, self._journal(), error
+                    )
+            self.seen = max(self.seen, head)
+        if self._due:
+            await self._deliver_due(0)
 
     async def _deliver_due(self, wanted: int) -> DeliveredParts | None:
-        log, told = self._engine.log, None
+        commands, told = self._engine.log, None
         async with self._in_order:
             for seq in sorted(self._due):
                 parts = self._due[seq]
-                done = await log.ask(c.Deliver(log.new_id(), self._journal(), seq, parts.runs, parts.ended))
+                done = await commands.ask(c.Deliver(commands.new_id(), self._journal(), seq, parts.runs, parts.ended))
                 del self._due[seq]
                 told = done if seq == wanted else told
         return told

@@ -64,8 +64,6 @@ class NatsJournal(CheckedJournal):
         self.polls: HandlePolls[LogPoll] = HandlePolls()
         self._made = False
         self._head: Head | None = None  # as we last saw it: what we appended ourselves need not be asked for
-        self._written: int | None = None
-        """The entry that this handle wrote last. None when it wrote none, or does not know whether it did."""
         self._tail: Follower | None = None
         self._starting = asyncio.Lock()
         self._rung: set[Any] = set()
@@ -103,19 +101,19 @@ class NatsJournal(CheckedJournal):
             head = await self._find_head()
         if epoch < head.epoch or expect != head.seq:
             self.refuse_append(epoch, expect, head.epoch, head.seq)
-        if expect != self._written:  # who wrote last may have died before it sent what its entries bring
-            await self._deliveries.catch_up(head.seq)
+        await self._deliveries.catch_up(head.seq)  # who wrote last may have died before it sent what its entries bring
         writer = new_id()
         payload = encode_line(Line(epoch, append_id, writer, events, parts))
         headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
-        self._head = self._written = None
+        self._head = None
         try:
             seq = await self.engine.link.write(self._subject, payload, headers)
         except ApiError as error:
             if error.number not in faults.WRONG_LAST_SEQUENCE:
                 raise
             seq = await self._refused(epoch, expect, writer)
-        self._head, self._written = Head(seq, epoch), seq
+        self._head = Head(seq, epoch)
+        self._deliveries.seen = seq
         return seq
 
     async def _refused(self, epoch: int, expect: int, writer: str) -> int:
