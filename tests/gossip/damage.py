@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tenure.gossip.encodings import pack_map_head, pack_raw, pack_uint
 from tenure.gossip.messages import (
     Ack,
     Alive,
@@ -18,7 +19,13 @@ from tenure.gossip.messages import (
     Suspect,
     User,
 )
-from tenure.gossip.wire import encode, encode_push_pull, encode_stream_user
+from tenure.gossip.wire import encode, encode_push_pull
+
+
+def encode_stream_user(payload: bytes) -> bytes:
+    """Returns the bytes of a user message on a stream, where it has to say its length. Serf sends them; Tenure only reads them."""
+    return b"\x08" + pack_map_head(1) + pack_raw(b"UserMsgLen") + pack_uint(len(payload)) + payload
+
 
 HERE = ("127.0.0.1", 7946)
 EXAMPLES = [

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gossip.damage import encode_stream_user
 from tests.gossip.one_node import CODECS
 from tests.gossip.strategies import push_pulls
 
@@ -16,7 +17,7 @@ from tenure.gossip.messages import MemberState, NodeState, Ping, PushPull, Strea
 from tenure.gossip.net.transport import MAX_STREAMS_EACH, HeldStream, StreamBudget, UdpTcpTransport
 from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import MAX_STREAM_BYTES, STEP_BYTES, StreamInbox, StreamMessage, seal_stream
-from tenure.gossip.wire import encode, encode_compressed, encode_push_pull, encode_stream_user
+from tenure.gossip.wire import encode, encode_compressed, encode_push_pull
 
 
 def receive(codec: PacketCodec, data: bytes, sizes: Random | None = None, *, opened_by_peer: bool = True):

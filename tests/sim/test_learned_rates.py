@@ -15,6 +15,7 @@ from tests.sim.test_earned_time import DEFAULT, replace_report
 from tests.worlds.gates import hands
 from tests.worlds.gates.cast import manage
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller
 
 from tenure.control.messages.jobs import Done, GetJob, JobView, Submit
 from tenure.control.messages.workers import AttemptReport
@@ -22,7 +23,6 @@ from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.manager import live_progress
 from tenure.nodes.worker.worker import ManagedWorker
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host, World
 
 MANAGER = "m1:1"

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.soak import sized
+from tests.worlds.planes import AddressBook, SimGossipTransport
 
 from tenure.gossip import (
     Complaint,
@@ -20,7 +21,6 @@ from tenure.gossip import (
 )
 from tenure.sim import Host, Scenario, World
 from tenure.sim.faults import FaultKind, FaultProfile
-from tenure.sim.planes import AddressBook, SimGossipTransport
 from tenure.sim.scenario import run_one
 
 SETTINGS = GossipSettings.lan(rejoin_interval_s=15.0)

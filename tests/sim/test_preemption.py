@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller, serve
 
 from tenure import workflow
 from tenure.control.messages.jobs import Done, Submit
@@ -20,7 +21,6 @@ from tenure.jobs.states import AttemptCause, JobState
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
-from tenure.sim.planes import SimCaller, serve
 from tenure.sim.world import Host, World
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings

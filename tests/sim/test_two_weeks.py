@@ -9,6 +9,7 @@ from tests.soak import sized
 from tests.worlds.gates import hands
 from tests.worlds.gates.cast import Pace, manage
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller
 
 from tenure.control.messages.jobs import Done, GetJob, JobView, Submit
 from tenure.control.messages.wire import Reply, Request
@@ -18,7 +19,6 @@ from tenure.jobs.states import JobState
 from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
 from tenure.sim.kernel import Limits
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host, World
 
 MANAGER = "m1:1"

@@ -201,18 +201,6 @@ class Heartbeat:
         """Call this after each beat, in the thread that beats, in the order in which they were added."""
         self._add(_Callback(function))
 
-    def remove_callback(self, function: Callable[[], object]) -> bool:
-        """False when it was not there. A beat under way in another thread may still call it once."""
-        with self._lock:
-            for watch in self._watches:
-                if isinstance(watch, _Callback) and watch is not self._on_beat and watch.function == function:
-                    self._watches = tuple(other for other in self._watches if other is not watch)
-                    break
-            else:
-                return False
-        self.rearm()
-        return True
-
     def watch(self, tell: Callable[[float, float], object], *, due: float = _ALWAYS) -> BeatWatcher:
         """Tell of the first beat at or after `due`, with its time and the gap before it."""
         watch = BeatWatcher(tell, due)

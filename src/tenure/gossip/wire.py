@@ -44,6 +44,9 @@ _TARGET, _PORT, _NACK, _ADDR = _key("Target"), _key("Port"), _key("Nack"), _key(
 _META, _VSN, _PAYLOAD, _NAME, _STATE = _key("Meta"), _key("Vsn"), _key("Payload"), _key("Name"), _key("State")
 # These two fields are ours. Their names are short because each probe carries them; Go's decoder skips fields that it does not know.
 _HEALTH, _WALL = _key("TnH"), _key("TnT")
+# By number: a lookup by a member of `Kind` would hash its name.
+_TYPES, _MAPS = tuple(bytes((kind,)) for kind in range(16)), tuple(pack_map_head(size) for size in range(16))
+_NIL, _TRUTHS = b"\xc0", (b"\xc2", b"\xc3")
 
 
 @lru_cache(maxsize=8192)
@@ -74,144 +77,77 @@ def _raw_text(text: str) -> bytes:
     return pack_raw(text.encode())
 
 
-def _source(source: Address | None, node: str) -> tuple[int, bytes]:
-    """Returns the number of the fields that name the sender of a ping, and their bytes."""
-    name = _SOURCE_NODE + _raw_text(node)
+def _source(source: Address | None, node: str) -> tuple[bytes, ...]:
+    """Returns the fields that name the sender of a ping."""
     if source is None:
-        return (1, name) if node else (0, b"")
-    return 3, b"".join((_SOURCE_ADDR, pack_raw(pack_host(source[0])), _SOURCE_PORT, pack_uint(source[1]), name))
+        return (_SOURCE_NODE, _raw_text(node)) if node else ()
+    host = pack_raw(pack_host(source[0]))
+    return (_SOURCE_ADDR, host, _SOURCE_PORT, pack_uint(source[1]), _SOURCE_NODE, _raw_text(node))
 
 
-def _extras(health: bytes, wall_us: int) -> tuple[int, bytes]:
-    """Returns the number of our own fields, and their bytes."""
-    count, body = 0, b""
-    if health:
-        count, body = 1, _HEALTH + pack_raw(health)
-    if wall_us:
-        count, body = count + 1, body + _WALL + pack_uint(wall_us)
-    return count, body
+def _extras(health: bytes, wall_us: int = 0) -> tuple[bytes, ...]:
+    """Returns our own fields."""
+    extras = (_HEALTH, pack_raw(health)) if health else ()
+    return (*extras, _WALL, pack_uint(wall_us)) if wall_us else extras
+
+
+def _message(kind: Kind, *fields: bytes) -> bytes:
+    """Returns a message whose fields are given as a key and its value in turn."""
+    return b"".join((_TYPES[kind], _MAPS[len(fields) // 2], *fields))
+
+
+def _address(address: Address, host: bytes = _ADDR) -> tuple[bytes, ...]:
+    return host, pack_raw(pack_host(address[0])), _PORT, pack_uint(address[1])
 
 
 def encode(message: Message) -> bytes:
     """Returns the bytes of a message in a datagram."""
     match message:
-        case Ping():
-            return _encode_ping(message)
+        case Ping(seq=seq, node=node, source=source, source_node=source_node, health=health):
+            head = (_SEQ, pack_uint(seq), _NODE, _raw_text(node))
+            return _message(Kind.PING, *head, *_source(source, source_node), *_extras(health))
         case Ack(seq=seq, payload=payload):
-            count, extras = _extras(message.health, message.wall_us)
-            body = b"\x02" + pack_map_head(2 + count) + _SEQ + pack_uint(seq) + _PAYLOAD
-            return body + (pack_raw(payload) if payload else b"\xc0") + extras
+            content = pack_raw(payload) if payload else _NIL
+            extras = _extras(message.health, message.wall_us)
+            return _message(Kind.ACK, _SEQ, pack_uint(seq), _PAYLOAD, content, *extras)
         case Suspect(incarnation=incarnation, node=node, origin=origin):
-            return _encode_accusation(b"\x03\x83", incarnation, node, origin)
+            return _accusation(Kind.SUSPECT, incarnation, node, origin)
         case Dead(incarnation=incarnation, node=node, origin=origin):
-            return _encode_accusation(b"\x05\x83", incarnation, node, origin)
-        case Alive():
-            return _encode_alive(message)
-        case IndirectPing():
-            return _encode_indirect(message)
+            return _accusation(Kind.DEAD, incarnation, node, origin)
+        case Alive(incarnation=incarnation, node=node, address=address, meta=meta, versions=versions):
+            head = (_INCARNATION, pack_uint(incarnation), _NODE, _raw_text(node))
+            return _message(Kind.ALIVE, *head, *_address(address), _META, pack_raw(meta), _VSN, pack_raw(versions))
+        case IndirectPing(seq=seq, target=target, node=node):
+            asked = (_SEQ, pack_uint(seq), *_address(target, _TARGET), _NODE, _raw_text(node))
+            asker = _source(message.source, message.source_node)
+            return _message(Kind.INDIRECT_PING, *asked, _NACK, _TRUTHS[message.nack], *asker)
         case PingNack(seq=seq):
-            return b"\x0b\x81" + _SEQ + pack_uint(seq)
+            return _message(Kind.NACK, _SEQ, pack_uint(seq))
         case User(payload=payload):
-            return b"\x08" + payload
+            return _TYPES[Kind.USER] + payload
         case StreamRefusal(error=error):
-            return b"\x0d\x81" + _key("Error") + pack_raw(error.encode())
+            return _message(Kind.ERROR, _key("Error"), pack_raw(error.encode()))
 
 
-def _encode_ping(ping: Ping) -> bytes:
-    extra_count, extras = _extras(ping.health, 0)
-    source_count, source = _source(ping.source, ping.source_node)
-    head = b"\x00" + pack_map_head(2 + source_count + extra_count)
-    return b"".join((head, _SEQ, pack_uint(ping.seq), _NODE, _raw_text(ping.node), source, extras))
-
-
-def _encode_indirect(ping: IndirectPing) -> bytes:
-    source_count, source = _source(ping.source, ping.source_node)
-    return b"".join(
-        (
-            b"\x01",
-            pack_map_head(5 + source_count),
-            _SEQ,
-            pack_uint(ping.seq),
-            _TARGET,
-            pack_raw(pack_host(ping.target[0])),
-            _PORT,
-            pack_uint(ping.target[1]),
-            _NODE,
-            _raw_text(ping.node),
-            _NACK,
-            b"\xc3" if ping.nack else b"\xc2",
-            source,
-        )
-    )
-
-
-def _encode_accusation(head: bytes, incarnation: int, node: str, origin: str) -> bytes:
-    return b"".join(
-        (head, _INCARNATION, pack_uint(incarnation), _NODE, _raw_text(node), _FROM, _raw_text(origin)),
-    )
-
-
-def _encode_alive(alive: Alive) -> bytes:
-    return b"".join(
-        (
-            b"\x04\x86",
-            _INCARNATION,
-            pack_uint(alive.incarnation),
-            _NODE,
-            _raw_text(alive.node),
-            _ADDR,
-            pack_raw(pack_host(alive.address[0])),
-            _PORT,
-            pack_uint(alive.address[1]),
-            _META,
-            pack_raw(alive.meta),
-            _VSN,
-            pack_raw(alive.versions),
-        )
-    )
+def _accusation(kind: Kind, incarnation: int, node: str, origin: str) -> bytes:
+    return _message(kind, _INCARNATION, pack_uint(incarnation), _NODE, _raw_text(node), _FROM, _raw_text(origin))
 
 
 def encode_push_pull(state: PushPull) -> bytes:
     """Returns the bytes of a push/pull on a stream: a head, one map for each node, and the raw user state."""
-    parts = [
-        b"\x06\x83",
-        _key("Nodes"),
-        pack_uint(len(state.nodes)),
-        _key("UserStateLen"),
-        pack_uint(len(state.user_state)),
-        _key("Join"),
-        b"\xc3" if state.join else b"\xc2",
-    ]
+    counts = (_key("Nodes"), pack_uint(len(state.nodes)), _key("UserStateLen"), pack_uint(len(state.user_state)))
+    parts = [_message(Kind.PUSH_PULL, *counts, _key("Join"), _TRUTHS[state.join])]
     for node in state.nodes:
-        parts += (
-            b"\x87",
-            _NAME,
-            _raw_text(node.name),
-            _ADDR,
-            pack_raw(pack_host(node.address[0])),
-            _PORT,
-            pack_uint(node.address[1]),
-            _META,
-            pack_raw(node.meta),
-            _INCARNATION,
-            pack_uint(node.incarnation),
-            _STATE,
-            pack_uint(node.state),
-            _VSN,
-            pack_raw(node.versions),
-        )
+        parts += (_MAPS[7], _NAME, _raw_text(node.name), *_address(node.address))
+        parts += (_META, pack_raw(node.meta), _INCARNATION, pack_uint(node.incarnation))
+        parts += (_STATE, pack_uint(node.state), _VSN, pack_raw(node.versions))
     parts.append(state.user_state)
     return b"".join(parts)
 
 
-def encode_stream_user(payload: bytes) -> bytes:
-    """Returns the bytes of a user message on a stream, where it has to say its length."""
-    return b"\x08" + pack_map_head(1) + _key("UserMsgLen") + pack_uint(len(payload)) + payload
-
-
 def encode_compressed(packed: bytes) -> bytes:
     """Returns the message that carries compressed bytes. Algorithm 0 is LZW, and there is no other."""
-    return b"\x09\x82" + _key("Algo") + b"\x00" + _key("Buf") + pack_raw(packed)
+    return _message(Kind.COMPRESS, _key("Algo"), pack_uint(0), _key("Buf"), pack_raw(packed))
 
 
 def unpack_fields(body: bytes, at: int) -> tuple[dict[Value, Value], int]:
@@ -303,16 +239,8 @@ def _decode_ack(fields: dict[Value, Value]) -> Ack:
     )
 
 
-def _decode_nack(fields: dict[Value, Value]) -> PingNack:
-    return PingNack(take_uint(fields, b"SeqNo"))
-
-
-def _decode_suspect(fields: dict[Value, Value]) -> Suspect:
-    return Suspect(take_uint(fields, b"Incarnation"), take_name(fields, b"Node"), take_text(fields, b"From"))
-
-
-def _decode_dead(fields: dict[Value, Value]) -> Dead:
-    return Dead(take_uint(fields, b"Incarnation"), take_name(fields, b"Node"), take_text(fields, b"From"))
+def _take_accusation(fields: dict[Value, Value]) -> tuple[int, str, str]:
+    return take_uint(fields, b"Incarnation"), take_name(fields, b"Node"), take_text(fields, b"From")
 
 
 def _take_versions(fields: dict[Value, Value]) -> bytes:
@@ -332,19 +260,15 @@ def _decode_alive(fields: dict[Value, Value]) -> Alive:
     )
 
 
-def _decode_refused(fields: dict[Value, Value]) -> StreamRefusal:
-    return StreamRefusal(take_text(fields, b"Error", 4096))
-
-
 _DECODERS: dict[int, Callable[[dict[Value, Value]], Message]] = {
     Kind.PING: _decode_ping,
     Kind.INDIRECT_PING: _decode_indirect,
     Kind.ACK: _decode_ack,
-    Kind.NACK: _decode_nack,
-    Kind.SUSPECT: _decode_suspect,
+    Kind.NACK: lambda fields: PingNack(take_uint(fields, b"SeqNo")),
+    Kind.SUSPECT: lambda fields: Suspect(*_take_accusation(fields)),
     Kind.ALIVE: _decode_alive,
-    Kind.DEAD: _decode_dead,
-    Kind.ERROR: _decode_refused,
+    Kind.DEAD: lambda fields: Dead(*_take_accusation(fields)),
+    Kind.ERROR: lambda fields: StreamRefusal(take_text(fields, b"Error", 4096)),
 }
 
 

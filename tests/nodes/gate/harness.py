@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.worlds.gates.cast import Plan, keep_gate, manage, work
+from tests.worlds.planes import SimCaller
 
 from tenure.backoff import Retry
 from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit, WhyReply
@@ -15,7 +16,6 @@ from tenure.control.messages.wire import Problem, Reply, Request
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.gate.gate import Gate
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host, World
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Plan
+from tests.worlds.planes import SimCaller, serve
 
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import AskDatacenter, DatacenterView
@@ -17,7 +18,6 @@ from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.logs import log_to
 from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
-from tenure.sim.planes import SimCaller, serve
 from tenure.sim.world import Host, World
 
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Plan
+from tests.worlds.planes import SimCaller
 
 from tenure.attempt_data import WaitsFor
 from tenure.backoff import Retry
@@ -40,7 +41,6 @@ from tenure.jobs.mailbox_names import work_mailbox
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState, OnFailure
 from tenure.served_workflow import KeyLimit, ServedWorkflow
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 

@@ -14,10 +14,10 @@ from tenure.errors import NodeUnavailableError, UnknownJobError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import OnFailure
 from tenure.randomness import Random
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.times import TIMEOUT_S
+from tests.worlds.planes import SimCaller
 
 RETRY = Retry(max_attempts=3, delay=0.2, max_delay=1.0, jitter=0.0)
 WELL = (Play.ADVANCE, Play.ADVANCE, Play.ADVANCE, Play.LONG, Play.SLOW, Play.SILENCE)

@@ -28,7 +28,6 @@ from tenure.nodes.worker.directives import Earning
 from tenure.nodes.worker.worker import ManagedWorker
 from tenure.randomness import Random
 from tenure.sim.faults import Fault, FaultKind, FaultProfile
-from tenure.sim.planes import SimCaller, serve
 from tenure.sim.scenario import Scenario
 from tenure.sim.world import Host, World
 from tenure.work.delivery import WorkItem
@@ -40,6 +39,7 @@ from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import DECLINE_S, FLEET, REPORTS, SETTLE_S, STUCK_S, TERM_S
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller, serve
 
 GREEDY_SHARE = 0.15
 SNAPSHOT_EVERY = 20

@@ -12,11 +12,11 @@ from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
-from tenure.sim.planes import SimCaller, serve
 from tenure.sim.world import Host
 from tests.worlds.datacenter.scenario import Greed
 from tests.worlds.gates.hands import Hands
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller, serve
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import LEAST_GRACE_S
 from tenure.randomness import Random
-from tenure.sim.planes import SimCaller
 from tenure.sim.world import Host
 from tests.worlds.gates.cast import Plan
 from tests.worlds.gates.hands import End
+from tests.worlds.planes import SimCaller
 
 ANSWER_S = 2.0
 IMPATIENCE_S = (0.001, 0.03)

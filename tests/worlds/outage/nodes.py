@@ -26,11 +26,11 @@ from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
-from tenure.sim.planes import SimCaller, serve
 from tenure.sim.world import Host, World
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 from tests.worlds.patching import environment_of
+from tests.worlds.planes import SimCaller, serve
 
 PROVIDER, MANAGER = "anthropic", "m1:1"
 CALL_S, STALL_S, TRIES = 2.0, 300.0, 5
