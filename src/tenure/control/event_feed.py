@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -267,23 +268,25 @@ class EventFeed:
 
     # The newest entries, once for all listeners
 
-    def _listening(self) -> _Listening:
-        return _Listening(self)
-
-    async def enter(self) -> None:
+    @asynccontextmanager
+    async def _listening(self) -> AsyncGenerator[None, None]:
         self._listeners += 1
+        try:
+            await self._begin_to_follow()
+            yield
+        finally:
+            self._listeners -= 1
+            if self._listeners == 0 and self._following is not None:
+                self._following.cancel()
+                self._following = None
+                self._forget()
+
+    async def _begin_to_follow(self) -> None:
         if self._following is None and not self._closed:
             head = (await self._calls.run(self._journal.head)).seq
             if self._following is None and self._listeners:  # other listeners may have come or gone during the call
                 self._tail = self._kept_after = head
                 self._following = asyncio.create_task(self._keep_loop("event feed", self._follow))
-
-    def leave(self) -> None:
-        self._listeners -= 1
-        if self._listeners == 0 and self._following is not None:
-            self._following.cancel()
-            self._following = None
-            self._forget()
 
     async def _follow(self) -> None:
         while True:
@@ -358,18 +361,3 @@ class _ShownProgress:
         ]
         self._before = stand
         return [StreamItem("progress", str(position), data=msgspec.json.encode(one)) for one in fresh]
-
-
-class _Listening:
-    def __init__(self, feed: EventFeed) -> None:
-        self._feed = feed
-
-    async def __aenter__(self) -> None:
-        try:
-            await self._feed.enter()
-        except BaseException:
-            self._feed.leave()
-            raise
-
-    async def __aexit__(self, *error: object) -> None:
-        self._feed.leave()

@@ -53,7 +53,7 @@ def build() -> dict[str, Any]:
     types = dict.fromkeys([*(one.request for one in OPERATIONS), *(one.reply for one in OPERATIONS), Redirect, Problem])
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     for operation in OPERATIONS:
-        _loosen(components[_name(operation.request)])
+        _loosen(components[operation.request.__name__])
     _settle(components)
     paths = {f"/v1/{operation.name}": _path(operation, components) for operation in OPERATIONS}
     return {
@@ -79,10 +79,6 @@ def build() -> dict[str, Any]:
             "responses": {code: _response(text, "Problem") for code, text in PROBLEMS.items()},
         },
     }
-
-
-def _name(kind: type) -> str:
-    return kind.__name__
 
 
 def _loosen(schema: dict[str, Any]) -> None:
@@ -130,15 +126,15 @@ def _at_gate(operation: Operation) -> str:
 
 
 def _needs_body(operation: Operation, components: dict[str, Any]) -> bool:
-    return bool(components[_name(operation.request)].get("required"))
+    return bool(components[operation.request.__name__].get("required"))
 
 
 def _ref(kind: type) -> dict[str, str]:
-    return {"$ref": _REF.format(name=_name(kind))}
+    return {"$ref": _REF.format(name=kind.__name__)}
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {"200": _response("Done, or the answer", _name(operation.reply))}
+    answers: dict[str, Any] = {"200": _response("Done, or the answer", operation.reply.__name__)}
     answers["307"] = _response("Only the leader can say: `Location` and `address` name it", "Redirect")
     codes = [code for code in PROBLEMS if code != "405" or not operation.reads]
     return answers | {code: {"$ref": f"#/components/responses/{code}"} for code in codes}
@@ -151,14 +147,14 @@ def _response(text: str, schema: str) -> dict[str, Any]:
 
 
 def _streamed(operation: Operation) -> dict[str, Any]:
-    answer = _response("A stream of events, or with `Accept: application/json` one page", _name(operation.reply))
+    answer = _response("A stream of events, or with `Accept: application/json` one page", operation.reply.__name__)
     for kind in ("text/event-stream", "application/x-ndjson"):
         answer["content"][kind] = {"schema": {"type": "string"}}
     return answer
 
 
 def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = components[_name(operation.request)]
+    schema = components[operation.request.__name__]
     found = []
     for name, field in schema["properties"].items():
         if name == "type":

@@ -328,20 +328,10 @@ class HealthPiggyback:
 
     def encode(self) -> bytes:
         """At most `MAX_BYTES` bytes: a version byte, then a msgpack array."""
-        return bytes((VERSION,)) + _encoder.encode(
-            _Wire(
-                self.node_id,
-                _NODE_TYPES.index(NodeType(self.node_type)),
-                self.accepting_work,
-                self.capacity,
-                self.throughput,
-                self.expected_throughput,
-                _OVERLOAD_STATES.index(OverloadState(self.overload_state)),
-                self.waiting,
-                self.advancing,
-                self.sequence,
-            )
-        )
+        fields = {name: getattr(self, name) for name in _Wire.__struct_fields__}
+        fields["node_type"] = _NODE_TYPES.index(NodeType(self.node_type))
+        fields["overload_state"] = _OVERLOAD_STATES.index(OverloadState(self.overload_state))
+        return bytes((VERSION,)) + _encoder.encode(_Wire(**fields))
 
     @classmethod
     def decode(cls, data: bytes) -> HealthPiggyback:
@@ -352,18 +342,10 @@ class HealthPiggyback:
             raise PiggybackError(f"health piggyback of version {data[0]}, and this node reads version {VERSION}")
         try:
             wire = _decoder.decode(memoryview(data)[1:])
-            return cls(
-                wire.node_id,
-                _NODE_TYPES[wire.node_type],
-                wire.accepting_work,
-                wire.capacity,
-                wire.throughput,
-                wire.expected_throughput,
-                _OVERLOAD_STATES[wire.overload_state],
-                wire.waiting,
-                wire.advancing,
-                wire.sequence,
-            )
+            fields = msgspec.structs.asdict(wire)
+            fields["node_type"] = _NODE_TYPES[wire.node_type]
+            fields["overload_state"] = _OVERLOAD_STATES[wire.overload_state]
+            return cls(**fields)
         except (msgspec.MsgspecError, UnicodeDecodeError, LimitError) as error:
             raise PiggybackError(f"{len(data)} bytes are not a health piggyback: {error}") from error
 

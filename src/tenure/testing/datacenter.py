@@ -32,7 +32,7 @@ from tenure.engines.memory import MemoryEngine
 from tenure.errors import NodeRefusedError, NodeUnavailableError, OutOfBoundsError, SimulationDeadlockError
 from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import JobSubmission
-from tenure.logs import NodeLog, log_to
+from tenure.logs import log_to
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.courier import child_view
@@ -195,40 +195,24 @@ class TestDatacenter(Client):
 
     # Its parts
 
-    def _start_manager(self) -> None:
+    def _environment(self, kind: str) -> tuple[str, Environment]:
+        """Returns the name and the environment of the next node."""
         self._starts += 1
-        name = f"manager-{self._starts}"
-        calls = calls_for(self.engine)
+        name = f"{kind}-{self._starts}"
+        random, ids = Random(f"{self._seed}/{name}"), seeded_ids(Random(f"{self._seed}/{name}/ids"))
+        log = log_to(lambda text: self.said.append(f"{self.now:.1f} {name}: {text}"), kind, name)
+        return name, Environment(self.engine, calls_for(self.engine), self.clock, random, ids, log)
 
-        async def run() -> None:
-            environment = Environment(
-                self.engine,
-                calls,
-                self.clock,
-                Random(f"{self._seed}/{name}"),
-                seeded_ids(Random(f"{self._seed}/{name}/ids")),
-                self._log("manager", name),
-            )
+    def _start_manager(self) -> None:
+        async def run(name: str, environment: Environment) -> None:
             self.manager = Manager(name, ADDRESS, environment)
             await self.manager.run()
 
-        self._tasks["manager"] = self._loop.create_task(run())
+        self._tasks["manager"] = self._loop.create_task(run(*self._environment("manager")))
         self._loop.pass_time(0)
 
     def _start_worker(self) -> None:
-        self._starts += 1
-        name = f"worker-{self._starts}"
-        calls = calls_for(self.engine)
-
-        async def run() -> None:
-            environment = Environment(
-                self.engine,
-                calls,
-                self.clock,
-                Random(f"{self._seed}/{name}"),
-                seeded_ids(Random(f"{self._seed}/{name}/ids")),
-                self._log("worker", name),
-            )
+        async def run(name: str, environment: Environment) -> None:
             slots = self._slots = InlineSlots(
                 environment,
                 self.registry,
@@ -240,10 +224,7 @@ class TestDatacenter(Client):
             node = ManagedWorker(name, slots, environment, DirectCaller(self), ReportSettings(every_s=5.0, gap_s=0.01))
             await asyncio.gather(node.run(), slots.run())
 
-        self._tasks["worker"] = self._loop.create_task(run())
-
-    def _log(self, kind: str, name: str) -> NodeLog:
-        return log_to(lambda text: self.said.append(f"{self.now:.1f} {name}: {text}"), kind, name)
+        self._tasks["worker"] = self._loop.create_task(run(*self._environment("worker")))
 
     def _end(self, name: str, within_s: float = 0.0) -> None:
         task = self._tasks.pop(name)
