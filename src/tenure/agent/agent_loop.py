@@ -189,22 +189,13 @@ class AwaitingLoop(MailboxLoop[BodyT, ReplyT], ABC, Generic[BodyT, ReplyT]):
     _events: asyncio.Runner | None = None
     """Only while `run` runs, and where `awaits` is True."""
 
-    def run(
-        self,
-        *,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 30,
-    ) -> None:
+    @contextmanager
+    def _while_it_runs(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self.awaits:
                 self._events = stack.enter_context(asyncio.Runner())
                 self._hand_over = stack.enter_context(call_thread_for(self.requests, self.name))
-            super().run(
-                max_iterations=max_iterations,
-                visibility_timeout=visibility_timeout,
-                wait_time_seconds=wait_time_seconds,
-            )
+            yield
 
     def outcome_of(self, executed: Executed[OutputT] | Coroutine[Any, Any, Executed[OutputT]]) -> Executed[OutputT]:
         """Returns what `execute` returned, or runs its coroutine in the event loop to its end."""
@@ -238,21 +229,15 @@ class AgentLoop(
     def config(self) -> MainLoopConfig:
         return self._config
 
-    def run(
-        self,
-        *,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 30,
-    ) -> None:
+    @contextmanager
+    def _while_it_runs(self) -> Iterator[None]:
         if not self._takes_requests:
             raise ConfigurationError(
                 f"{type(self).__name__} has no mailbox to take requests from",
                 remedy="Give it requests=engine.mailbox(...), or call execute() or execute_in(ctx, request)",
             )
-        super().run(
-            max_iterations=max_iterations, visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
-        )
+        with super()._while_it_runs():
+            yield
 
     def handle(
         self, message: Message[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]]

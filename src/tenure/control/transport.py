@@ -49,7 +49,7 @@ from tenure.control.problems import (
 )
 from tenure.control.request_bounds import AnswerDeadlines, BodyReader, Visit
 from tenure.control.request_decoding import read_body, read_query
-from tenure.control.stream_answers import StreamAnswers, Streams
+from tenure.control.streams import StreamAnswers, Streams
 from tenure.control.tls import ServerTls, peer_name
 from tenure.control.tokens import TokenBook
 from tenure.errors import ConfigurationError, PortTakenError

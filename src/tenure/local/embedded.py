@@ -35,7 +35,6 @@ from tenure.work.served_modules import end_of_definitions
 FOLDER = ".tenure"
 DATABASE = "tenure.db"
 LOG_BYTES = 1 << 20
-LOOPBACK = "127.0.0.1"
 
 Mode = Literal["auto", "processes", "threads"]
 

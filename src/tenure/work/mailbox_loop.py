@@ -10,6 +10,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Generic
 
@@ -153,6 +154,14 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
     ) -> None:
         """Take and do work until `stop()`, or until so many polls were made. A stop that came before counts."""
         self.ladder(visibility_timeout, wait_time_seconds).check()
+        with self._while_it_runs():
+            self._poll(max_iterations, visibility_timeout, wait_time_seconds)
+
+    def _while_it_runs(self) -> AbstractContextManager[None]:
+        """Returns the surroundings of a run, for loops that need some."""
+        return nullcontext()
+
+    def _poll(self, max_iterations: int | None, visibility_timeout: float, wait_time_seconds: float) -> None:
         self._begin(visibility_timeout)
         polls = 0
         try:
