@@ -28,7 +28,7 @@ from tenure.jobs import GateJobTracker, JobBook, decide, decide_gate
 from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.submission import SubmitJob
 from tenure.work.delivery import WorkResult
 

@@ -16,7 +16,7 @@ from tenure.codec import KEY, about_signal, is_sealed, opened_bytes, opened_valu
 from tenure.control.messages.jobs import JobView, ResultView, WorkflowView
 from tenure.errors import CodecError, ConfigurationError, JobFailed
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.testing.datacenter import TestDatacenter
 from tenure.work.registry import Registry

@@ -25,7 +25,7 @@ from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, TokenBook
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobSubmission
 from tenure.jobs.model import WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 
 
 def token(text: str, role: Role = Role.CLIENT, name: str = "") -> Token:

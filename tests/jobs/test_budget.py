@@ -27,9 +27,9 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.extensions import GrantExtension
 from tenure.jobs.outbox import to_archive
 from tenure.jobs.queues import SetQueue
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import FireCron, PutSchedule
 from tenure.jobs.settings import MAX_PAGED_BUDGET, MAX_STATE_BUDGET, MIN_STATE_BUDGET
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.workers import DrainWorker, EvictWorker, JudgeWorker

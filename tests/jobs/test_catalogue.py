@@ -27,8 +27,8 @@ from tenure.jobs.endings import CancelJob
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.queues import SetQueue
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import FireCron, PutSchedule
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.topics import decode_event
 from tenure.jobs.unique_jobs import digest
 from tenure.jobs.why import why

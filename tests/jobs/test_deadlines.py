@@ -19,8 +19,8 @@ from tenure.jobs.gate_reports import HearProgress
 from tenure.jobs.messages import Identity, JobProgressReport
 from tenure.jobs.model import NO_DEADLINE_S, as_recorded
 from tenure.jobs.queues import SetQueue
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import PutSchedule
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.submission import FORMER_TIMEOUT_S, SubmitJob
 from tenure.jobs.unique_jobs import digest
 from tenure.work.job_submission import submission_for

@@ -16,8 +16,8 @@ from tenure.clock import zone
 from tenure.errors import ConfigurationError, LimitError, UnknownScheduleError
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.cron import MOST_MISSED, due, instants, next_instant, utc
-from tenure.jobs.schedule_records import Missed, Overlap, Schedule, ScheduleRecord
 from tenure.jobs.schedules import FireCron, PutSchedule, RemoveSchedule, RunSchedule, SkipInstants
+from tenure.jobs.state_records import Missed, Overlap, Schedule, ScheduleRecord
 
 DAY = 86_400.0
 

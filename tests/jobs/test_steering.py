@@ -14,7 +14,7 @@ from tenure.jobs.attempts import RecordDispatched, RecordWithdrawn
 from tenure.jobs.book import JobBook
 from tenure.jobs.deadlines import NEVER, deadline
 from tenure.jobs.decisions import Outcome
-from tenure.jobs.gate_steering import GateSteer
+from tenure.jobs.gate_decisions import GateSteer
 from tenure.jobs.messages import JobOrder
 from tenure.jobs.outbox import standing, to_dispatch, to_take_back
 from tenure.jobs.states import JobState, WorkflowState

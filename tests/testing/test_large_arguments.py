@@ -12,8 +12,8 @@ from tenure.attempt_data import ARGUMENTS_STORE
 from tenure.codec import Codec
 from tenure.errors import LimitError, NodeRefusedError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.settings import KEEP_ARCHIVE_S
+from tenure.jobs.state_records import Schedule
 from tenure.testing import TestDatacenter
 
 BIG = "x" * 1_500_000

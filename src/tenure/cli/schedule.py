@@ -17,7 +17,7 @@ from tenure.control.messages.jobs import Done
 from tenure.control.messages.queues import (
     ScheduleView,
 )
-from tenure.jobs.schedule_records import Missed, Overlap, Schedule
+from tenure.jobs.state_records import Missed, Overlap, Schedule
 from tenure.jobs.why_answer import utc
 from tenure.randomness import new_id
 from tenure.work.job_submission import submission_for

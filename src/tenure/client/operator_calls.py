@@ -52,7 +52,7 @@ from tenure.control.messages.tokens import CreateToken, ListTokens, RevokeToken,
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 from tenure.errors import ConfigurationError, NodeRefusedError
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 from tenure.randomness import IdSource
 from tenure.work.job_submission import with_codec
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary
 
 from tenure.engines.checks import (
+    SendsAcross,
     check_append,
     check_key,
     check_max_messages,
@@ -42,7 +43,6 @@ from tenure.engines.contracts import (
     term_margin,
 )
 from tenure.engines.long_poll import LongPolls, LookResult, WakeupSource
-from tenure.engines.send_across import SendsAcross
 from tenure.errors import (
     LimitError,
     SequenceConflictError,

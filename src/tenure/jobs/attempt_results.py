@@ -18,8 +18,8 @@ from tenure.jobs.learned_rates import learn
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.reason_text import CAUSES
 from tenure.jobs.result_flow import check_result, release_followers
+from tenure.jobs.state_records import note_departure
 from tenure.jobs.states import AttemptCause, AttemptStop, JobState, OnFailure, Undoes, WorkflowState
-from tenure.jobs.worker_records import note_departure
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -34,9 +34,9 @@ from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
 from tenure.jobs.outages import OutageRecord
 from tenure.jobs.queues import QueueRecord
-from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.settings import MAX_STATE_BUDGET, JobSettings
 from tenure.jobs.state_pages import Section, StatePages
+from tenure.jobs.state_records import DrainRecord, ScheduleRecord, WorkerRecord
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
@@ -45,7 +45,6 @@ from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.waits import in_words_of_wait
 from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WaitingWork, WorkNeeds
-from tenure.jobs.worker_records import DrainRecord, WorkerRecord
 
 WorkflowKey = tuple[str, str]
 """(job id, workflow name)."""

@@ -31,7 +31,7 @@ from tenure.jobs.settings import LIMITS
 if TYPE_CHECKING:
     from tenure.jobs.book import BookState, JobBook
     from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone
-    from tenure.jobs.schedule_records import ScheduleRecord
+    from tenure.jobs.state_records import ScheduleRecord
 
 ALLOWANCE_BYTES = 512
 """The bytes that are kept free for the history of each job that has not ended (`histories.SHORT_HISTORY_BYTES`)."""

@@ -22,7 +22,7 @@ from tenure.jobs import budget
 from tenure.jobs.budget import WORKER_BYTES, encoded_bytes, text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
 from tenure.jobs.model import WorkflowRecord
-from tenure.jobs.worker_records import EVICTED, WorkerRecord
+from tenure.jobs.state_records import EVICTED, WorkerRecord
 from tenure.served_workflow import ServedWorkflow
 
 if TYPE_CHECKING:

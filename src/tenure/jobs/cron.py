@@ -13,7 +13,7 @@ from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
 from tenure.errors import ConfigurationError
-from tenure.jobs.schedule_records import Missed, Schedule, ScheduleRecord
+from tenure.jobs.state_records import Missed, Schedule, ScheduleRecord
 
 DAY = 1_440
 _DAY_S = 86_400.0

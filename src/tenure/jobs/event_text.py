@@ -17,7 +17,7 @@ from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
 from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted, ExtensionsReset
 from tenure.jobs.formats import FormatRaised
-from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
+from tenure.jobs.gate_decisions import GateJobEnded, GateJobSteered, GlobalDecisionMade
 from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
 from tenure.jobs.gate_jobs import (
     GateElected,
@@ -28,7 +28,6 @@ from tenure.jobs.gate_jobs import (
     GateTombstoneSet,
 )
 from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
-from tenure.jobs.gate_steering import GateJobSteered
 from tenure.jobs.model import JobSubmission, wall
 from tenure.jobs.outages import OutageDeclared, OutageEnded, OutageMoved
 from tenure.jobs.queues import QueueChanged

@@ -27,7 +27,7 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.model import JobInfo
 from tenure.jobs.settings import MOST_EXTENSIONS
-from tenure.jobs.worker_records import WorkerRecord
+from tenure.jobs.state_records import WorkerRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

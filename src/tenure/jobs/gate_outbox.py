@@ -17,7 +17,7 @@ import msgspec
 
 from tenure.backoff import delay_after
 from tenure.jobs.decisions import RULES, Rules
-from tenure.jobs.gate_steering import order_for, owes_order
+from tenure.jobs.gate_decisions import order_for, owes_order
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobOrder, JobStatusQuery
 from tenure.jobs.model import GateJobTrackingInfo, JobSubmission

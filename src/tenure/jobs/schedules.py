@@ -30,8 +30,8 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.door import enter
 from tenure.jobs.model import JobSubmission, as_recorded
-from tenure.jobs.schedule_records import Missed, Overlap, Schedule, ScheduleRecord
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
+from tenure.jobs.state_records import Missed, Overlap, Schedule, ScheduleRecord
 from tenure.jobs.submission import SubmitJob, submit_job, validate
 
 if TYPE_CHECKING:

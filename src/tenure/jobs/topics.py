@@ -28,7 +28,6 @@ from tenure.jobs import (
     gate_exchange,
     gate_jobs,
     gate_reports,
-    gate_steering,
     outages,
     queues,
     schedules,
@@ -66,7 +65,7 @@ MANAGER_TOPICS = (
     outages,
     formats,
 )
-GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports, gate_steering)
+GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports)
 
 DECIDE: Decides = {command: decide for topic in MANAGER_TOPICS for command, decide in topic.DECIDE.items()}
 DECIDE_GATE: Decides = {command: decide for topic in GATE_TOPICS for command, decide in topic.DECIDE.items()}

@@ -22,10 +22,10 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import jobs_on, worker_record
+from tenure.jobs.state_records import EVICTED, DrainRecord, WorkerRecord
 from tenure.jobs.states import (
     AttemptCause,
 )
-from tenure.jobs.worker_records import EVICTED, DrainRecord, WorkerRecord
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, WorkflowKey

@@ -34,7 +34,7 @@ from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.tokens import TokenBook
 from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.process import Environment
 from tenure.nodes.token_keeper import TokenKeeper

@@ -20,8 +20,8 @@ from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.decisions import Command, Event, Rule, encode_event
 from tenure.jobs.endings import CancelJob, JobEnded
 from tenure.jobs.queues import QueueChanged
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import ScheduleSet
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.jobs.topics import DECIDE, FOLD

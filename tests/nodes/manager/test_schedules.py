@@ -14,7 +14,7 @@ from tenure.control.messages.wire import Problem, ProblemKind
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted
-from tenure.jobs.schedule_records import Overlap, Schedule
+from tenure.jobs.state_records import Overlap, Schedule
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.leader import JobLeadership
 

@@ -19,9 +19,9 @@ from tenure.jobs import JobSubmission
 from tenure.jobs import budget as b
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.budget import claimed
-from tenure.jobs.schedule_records import Schedule
 from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
+from tenure.jobs.state_records import Schedule
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.manager import Manager

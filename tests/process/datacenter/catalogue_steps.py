@@ -18,7 +18,7 @@ from tenure.backoff import Retry
 from tenure.client.client import Client
 from tenure.errors import JobFailed, NodeRefusedError
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 
 OWN = """
 from tenure import workflow

@@ -11,7 +11,7 @@ from tenure import bounds as b
 from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.engines.contracts import FailureCause
 from tenure.jobs.decisions import Outcome
-from tenure.jobs.schedule_records import Schedule
+from tenure.jobs.state_records import Schedule
 
 MAX_DEAD_LETTERS = 500
 

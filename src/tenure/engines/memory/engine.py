@@ -19,7 +19,7 @@ from tenure.engines.checked_handles import (
     first_above,
     page_of,
 )
-from tenure.engines.checks import check_name
+from tenure.engines.checks import EntryPlace, check_name
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
     Appended,
@@ -32,7 +32,6 @@ from tenure.engines.mailbox_records import MessageRecord
 from tenure.engines.memory.journal import JournalEntries, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryConsumer, MemoryMailbox
 from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, MemoryPolls, SharedMailbox
-from tenure.engines.send_across import EntryPlace
 from tenure.errors import ConfigurationError, EngineClosedError
 from tenure.randomness import IdSource, new_id
 

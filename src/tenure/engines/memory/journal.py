@@ -7,9 +7,9 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 from tenure.engines.checked_handles import CheckedJournal
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import Entry, Head, Snapshot
 from tenure.engines.long_poll import HandlePolls, Poll
-from tenure.engines.send_across import EntryPlace
 from tenure.errors import Truncated
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from tenure.engines.checked_handles import (
     first_above,
 )
 from tenure.engines.checked_mailbox import CheckedMessage
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import (
     MAX_SCAN_BYTES,
     Appended,
@@ -46,7 +47,6 @@ from tenure.engines.postgres.address import PostgresSettings, read_url
 from tenure.engines.postgres.connections import PostgresConnections, PostgresSession, Rows
 from tenure.engines.postgres.consumer import PostgresConsumer
 from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox, PostgresMessage, across, outcomes, send_across
-from tenure.engines.send_across import EntryPlace
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import LimitError, TenureError, Truncated

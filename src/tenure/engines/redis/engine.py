@@ -10,6 +10,7 @@ from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
 from tenure.engines.checked_mailbox import CheckedMessage, LostClaims
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
@@ -24,7 +25,6 @@ from tenure.engines.redis.mailbox import (
     send_across,
     sent_outcomes,
 )
-from tenure.engines.send_across import EntryPlace
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import EngineUnavailableError, EngineVersionError, MailboxConnectionError

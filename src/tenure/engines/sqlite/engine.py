@@ -13,8 +13,8 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, PolledEngine
 from tenure.engines.checked_mailbox import CheckedMessage
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import Appended, Finding, Message, Sent
-from tenure.engines.send_across import EntryPlace
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
 from tenure.engines.sqlite.database import SCHEMA_VERSION, Database

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal, first_above, page_of
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import MAX_KEY_CHARS, Entry, Fence, Head, Leader, Snapshot, Term
-from tenure.engines.send_across import EntryPlace
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.engines.sqlite.message import KEY_MEMORY_US

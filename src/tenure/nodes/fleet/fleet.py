@@ -22,7 +22,7 @@ from tenure.health.window import CompletionRate
 from tenure.jobs import JobBook
 from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
-from tenure.jobs.worker_records import EVICTED, WorkerRecord
+from tenure.jobs.state_records import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, words_of_eviction
 from tenure.nodes.fleet.departed_starts import DepartedStarts
 from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding, slots_in

@@ -43,8 +43,8 @@ from tenure.engines.contracts.engine import MAX_STORE_BYTES
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.arguments import check_not_stored
 from tenure.jobs.decisions import GateDecision, Outcome, Rule
+from tenure.jobs.gate_decisions import GateSteer
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit
-from tenure.jobs.gate_steering import GateSteer
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState

@@ -8,9 +8,9 @@ from tenure.control.messages.nodes import WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.health.least_loss import MarkWatch
 from tenure.jobs.reason_text import seconds
+from tenure.jobs.state_records import DrainRecord
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob
-from tenure.jobs.worker_records import DrainRecord
 from tenure.nodes.fleet.member import ReportedAttempts
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

@@ -25,7 +25,6 @@ from tenure.jobs import Decision, JobBook
 from tenure.jobs.arguments import check_not_stored, schedule_owner
 from tenure.jobs.cron import Zone, due, next_instant
 from tenure.jobs.decisions import Command, Event
-from tenure.jobs.schedule_records import ScheduleRecord
 from tenure.jobs.schedules import (
     CronFired,
     FireCron,
@@ -38,6 +37,7 @@ from tenure.jobs.schedules import (
     ScheduleSet,
     SkipInstants,
 )
+from tenure.jobs.state_records import ScheduleRecord
 from tenure.jobs.timers import Timers
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

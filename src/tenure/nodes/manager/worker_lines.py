@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.control.messages.nodes import WorkerNode
-from tenure.jobs.worker_records import DrainRecord
+from tenure.jobs.state_records import DrainRecord
 from tenure.nodes.fleet.member import WorkerStanding
 
 
