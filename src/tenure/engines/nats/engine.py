@@ -27,6 +27,7 @@ from tenure.engines.checked_handles import (
     page_of,
 )
 from tenure.engines.checked_mailbox import CheckedMessage
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
     MAX_SCAN_BYTES,
@@ -50,7 +51,6 @@ from tenure.engines.nats.journal import NatsJournal
 from tenure.engines.nats.mailbox import NatsMailbox, NatsMessage, entry_parts_of, send_across
 from tenure.engines.nats.polls import NatsPolls
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Names
-from tenure.engines.send_across import EntryPlace
 from tenure.errors import (
     EngineClosedError,
     EngineError,

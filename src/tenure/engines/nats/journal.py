@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tenure.engines.checked_handles import CheckedJournal
+from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import Entry, Head, Snapshot
 from tenure.engines.long_poll import HandlePolls
 from tenure.engines.nats import address as faults
@@ -35,7 +36,6 @@ from tenure.engines.nats.journal_records import (
 )
 from tenure.engines.nats.pending_commands import LogPoll
 from tenure.engines.nats.streams import BlobGoneError, Follower, unix
-from tenure.engines.send_across import EntryPlace
 from tenure.errors import (
     EngineCorruptError,
     EngineUnavailableError,
