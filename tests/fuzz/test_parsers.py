@@ -352,7 +352,6 @@ FILES = {
     "jobs/state_pages.py": "page of jobs",
     "jobs/arguments.py": "an event that was read before, to mask secrets in it",
     "jobs/topics.py": "event",
-    "jobs/why.py": "what this node itself archived; read_record wraps its errors",
     "nodes/gate/job_handlers.py": "a copy of what was in memory",
     "nodes/gossip_pool.py": "what managers wrote into the engine about themselves; a bad entry is passed over",
     "nodes/job_handlers.py": "read_record wraps its errors",
