@@ -37,13 +37,16 @@ class GapWatch:
         return True
 
 
-def silence_of(occupant: Occupant, record: BeatRecord, reading: BeatReading, clock: Clock) -> AttemptSilence | None:
+def silence_of(
+    occupant: Occupant, record: BeatRecord, clock: Clock, reading: BeatReading | None = None
+) -> AttemptSilence | None:
     """Returns how long an attempt was silent that ends now; None where a leader has no use for it.
 
-    Work that runs for less than a second has no silence that a threshold could meet, and there is much of it.
+    Work that runs for less than a second has no silence that a threshold could meet, and there is much of it: its record is not even read.
     """
     if not occupant.managed or not occupant.started_at or clock.boottime() - occupant.started_at < LEAST_RUN_S:
         return None
+    reading = reading or record.read(cold=False)
     now, longest_s = clock.monotonic(), record.gap_of(reading.serial)
     held = reading.brake is not Brake.NONE  # then its stall clock stands still
     last_s = 0.0 if held else max(0.0, now - max(reading.beat_at, min(reading.silent_until, now)))

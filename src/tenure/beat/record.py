@@ -46,6 +46,8 @@ _GAPS = (9, 15)  # the supervisor's: the longest silence of an attempt, by its s
 # them must still be read: a worker clears up after a dead one of the release before.
 _MARK, _OTHERS, _ITEMS, _TOTAL, _POLLING_UNTIL, _SAVED, _FAILURES = range(7)
 _BRAKE = 7  # the supervisor's: serial << 2 | Brake
+_NOTHING_SHOWN = memoryview(bytes(8 * (_FAILURES + 1))).cast("q")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Phase(IntEnum):
@@ -232,8 +234,7 @@ class BeatRecord:
         self._floats[_PROGRESS] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
         self._ints[_ACTIVE] = 0
-        for word in (_MARK, _OTHERS, _ITEMS, _TOTAL, _POLLING_UNTIL, _SAVED, _FAILURES):
-            self._tail[word] = 0
+        self._tail[_MARK : _FAILURES + 1] = _NOTHING_SHOWN
         # The supervisor may still write a cancel or a lease for the last attempt. It names that attempt's serial, so this one ignores it.
         self.serial = self._ints[_SERIAL] + 1
         self._floats[_LEASES + (self.serial & 1)] = occupant.ticket.lease_until
@@ -245,9 +246,9 @@ class BeatRecord:
 
     def describe(self, occupant: Occupant) -> None:
         """Writes the cold part: odd sequence, data, even sequence."""
-        data = msgspec.msgpack.encode(occupant)
+        data = _encode(occupant)
         if len(data) > COLD_BYTES:
-            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note="", exposed=""))
+            data = _encode(msgspec.structs.replace(occupant, note="", exposed=""))
         if len(data) > COLD_BYTES:
             # Names are not cut: the supervisor settles for a dead slot under them.
             sizes = f"workflow {len(occupant.workflow):,}, job {len(occupant.job):,}, queue {len(occupant.queue):,}"

@@ -64,51 +64,54 @@ class Attempt:
     ) -> None:
         self.delivery, self.record, self.item = delivery, record, delivery.item
         self._registry, self._clock, self._worker = registry, clock, worker
-        self.workflow: Workflow[..., Any] | None = None
         self.arguments: dict[str, Any] = {}
         self.begun = clock.monotonic()
-        self.occupant = Occupant(
-            ticket=delivery.ticket,
-            job=self.item.job_id or delivery.ticket.id,
-            workflow=self.item.workflow,
-            attempt=self.item.attempt or delivery.attempt,
-            queue=delivery.queue,
-            stall_s=stall_s,
-            managed=self.item.managed,
-            workflow_id=self.item.workflow_id,
-        )
+        self.workflow: Workflow[..., Any] | None = None
+        self._unknown = ""
+        try:
+            self.workflow = registry.find(self.item.workflow, self.item.version)
+        except UnknownWorkflowError as error:
+            self._unknown = str(error)
+        self.occupant = self._occupant(self.workflow, stall_s)
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
         self.handle = AttemptHandle(record, delivery, self.occupant, clock)
         self.handle.trace = tracing.trace_id(self.item.trace)
 
+    def _occupant(self, found: Workflow[..., Any] | None, stall_s: float) -> Occupant:
+        """Returns what the board says of this attempt. It is written once, and its thresholds hold once the phase is RUNNING."""
+        item, delivery = self.item, self.delivery
+        learned, known = False, dict[str, Any]()
+        if found is not None:
+            now = self._clock.boottime()
+            stall_s, learned = item.stall_under(found.stall or stall_s)
+            timeout = item.timeout_s if item.timeout_s is not None else found.timeout
+            deadline = None if timeout is None else now + timeout
+            known = {"version": found.version, "proof": found.proof or "", "retry": found.retry}
+            known |= {"started_at": now, "deadline": deadline, "stuck_s": item.stuck_s}
+        return Occupant(
+            ticket=delivery.ticket,
+            job=item.job_id or delivery.ticket.id,
+            workflow=item.workflow,
+            attempt=item.attempt or delivery.attempt,
+            queue=delivery.queue,
+            stall_s=stall_s,
+            learned=learned,
+            managed=item.managed,
+            workflow_id=item.workflow_id,
+            **known,
+        )
+
     def prepare(self) -> WorkFailure | None:
-        """Finds the function and checks its arguments. Returns a failure of this attempt, or None.
+        """Checks that the function is here, and its arguments. Returns a failure of this attempt, or None.
 
         The record's phase is RUNNING before code of the user's types sees the arguments. So a crash in there counts as an attempt.
         """
-        try:
-            found = self._registry.find(self.item.workflow, self.item.version)
-        except UnknownWorkflowError as error:
-            return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
-        self.workflow = found
-        self.handle.compensations.home, self.handle.signal_types = found.function, found.signals
-        now = self._clock.boottime()
-        stall_s, learned = self.item.stall_under(found.stall or self.occupant.stall_s)
-        timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
-        self.occupant = self.handle.occupant = msgspec.structs.replace(
-            self.occupant,
-            stall_s=stall_s,
-            learned=learned,
-            version=found.version,
-            stuck_s=self.item.stuck_s,
-            proof=found.proof or "",
-            started_at=now,
-            deadline=None if timeout is None else now + timeout,
-            retry=found.retry,
-        )
+        found = self.workflow
+        if found is None:
+            return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=self._unknown)
+        self.handle.home, self.handle.signal_types = found.function, found.signals
         if failure := self._used_up(self.item.tries or found.retry.max_attempts):
             return failure
-        self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)
         try:
             self._open_arguments(found)
@@ -182,6 +185,8 @@ class Attempt:
                 return function({})
             return surroundings.run(context, workflow.resources, function)
 
+        if tracing.tracer() is None:
+            return self._conclude(lambda: run_with_context(context, call))
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
             result = self._conclude(lambda: run_with_context(context, call))
             _tell(result, attempt, span)
@@ -327,8 +332,9 @@ class Attempt:
         return msgspec.structs.replace(result, suspended=waits, version=waits.version or self._prepared().version)
 
     def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
-        handle, shown = self.handle, self.record.read(cold=False)
+        handle = self.handle
         if failure is not None:
+            shown = self.record.read(cold=False)
             failure = failure.after_beats(handle.history, handle.occupant, shown, self._clock)
         return WorkResult(
             job_id=self.item.job_id,
@@ -339,13 +345,13 @@ class Attempt:
             worker=self._worker,
             result=msgspec.Raw(value),
             failure=failure,
-            beats=shown.steps,
+            beats=self.record.steps,
             seconds=self._clock.monotonic() - self.begun,
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
             mark=self.handle.saved_mark,
             exposed=handle.occupant.exposed,
-            silence=silence_of(handle.occupant, self.record, shown, self._clock),
-            undoes=handle.compensations.registered and not self.item.undo_of,
+            silence=silence_of(handle.occupant, self.record, self._clock),
+            undoes=handle.has_compensations and not self.item.undo_of,
         )
 
 

@@ -24,6 +24,9 @@ from tenure.work.schemas import SignalTypes
 from tenure.work.step_log import MOST_RESULT_BYTES, StepId, StepLog, StepRecord
 
 T = TypeVar("T")
+_NO_SIGNALS: SignalTypes = {}
+_making = threading.Lock()
+"""Several threads of one attempt may ask for a part of its handle at once: all get the same one. It is held for moments, so one serves all handles."""
 
 
 class AttemptHandle:
@@ -51,20 +54,57 @@ class AttemptHandle:
         self.mark = NoveltyMark()
         """The high-water mark of what this attempt has shown."""
         self.codec: Codec | None = None
-        self.signal_types: SignalTypes = {}
+        self.signal_types: SignalTypes = _NO_SIGNALS
         self.log_place = f"{record.index}-{record.serial}"
         """Names the place of its log. Another attempt in the same record has another."""
         self.resumed_from: bytes | None = delivery.saved
         self.saved: bytes | None = delivery.saved
         record.set_saved(mark_of(delivery.saved))
-        self._step_log: StepLog | None = None
-        self.events = JobEvents(self)
-        self.output = OutputStream(self)
-        self.compensations = Compensations(self)
-        self._reading_steps = threading.Lock()
-        self.changed = threading.Condition()
-        """Notified by `cancel`, so that a sleeping workflow wakes at once."""
+        self.home: Callable[..., Any] | None = None
+        """The workflow's function. Its compensations are found beside it."""
         self.on_cancel: list[Callable[[], object]] = []
+        # The parts that most attempts never use are made when they are first asked for: they were a sixth of what a no-op costs its slot.
+        self._step_log: StepLog | None = None
+        self._reading_steps = threading.Lock()
+        self._events: JobEvents | None = None
+        self._output: OutputStream | None = None
+        self._compensations: Compensations | None = None
+        self._changed: threading.Condition | None = None
+
+    @property
+    def events(self) -> JobEvents:
+        """Returns the signals of its job."""
+        if self._events is None:
+            with _making:
+                self._events = self._events or JobEvents(self)
+        return self._events
+
+    @property
+    def output(self) -> OutputStream:
+        if self._output is None:
+            with _making:
+                self._output = self._output or OutputStream(self)
+        return self._output
+
+    @property
+    def compensations(self) -> Compensations:
+        if self._compensations is None:
+            with _making:
+                self._compensations = self._compensations or Compensations(self)
+        return self._compensations
+
+    @property
+    def has_compensations(self) -> bool:
+        """Returns True when this attempt knows of a compensation."""
+        return self._compensations is not None and self._compensations.registered
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified by `cancel`, so that a sleeping workflow wakes at once."""
+        if self._changed is None:
+            with _making:
+                self._changed = self._changed or threading.Condition()
+        return self._changed
 
     def cancel(self, code: CancelCode, reason: str = "") -> None:
         """Asks the attempt to end. A second call changes nothing: the first reason stays."""
@@ -78,18 +118,14 @@ class AttemptHandle:
 
     def look(self) -> None:
         """Cancels the attempt if the board says so, or if its lease is over. A stopped supervisor writes no cancel, hence the second."""
+        now = self.clock.boottime()
         if self.occupant.started_at:
-            self.history.look(self.clock.boottime() - self.occupant.started_at, self.record.steps)
+            self.history.look(now - self.occupant.started_at, self.record.steps)
         asked = self.record.cancel_requested
         if asked:
             self.cancel(CancelCode(asked), self.record.cancel_reason)
-        elif self.lease_is_over:
+        elif now >= self.record.lease_until:
             self.cancel(CancelCode.LEASE_LOST)
-
-    @property
-    def lease_is_over(self) -> bool:
-        """Returns True when the lease is over by our own clock. Nothing may start then, because another worker may have the work."""
-        return self.clock.boottime() >= self.record.lease_until
 
     def confirm_start(self) -> None:
         """Makes sure that the engine counts this delivery before its fence is used outside.

@@ -178,13 +178,14 @@ class AttemptLogHandler(logging.Handler):
         index = handle.record.index
         self._running[index], self._written[index] = handle, 0
         self._last.pop(index, None)
-        for stream in STREAMS:
-            self._unfinished.pop((index, stream), None)
+        if self._unfinished:  # rarely: most attempts print whole lines, or nothing
+            for stream in STREAMS:
+                self._unfinished.pop((index, stream), None)
 
     def end(self, handle: AttemptHandle) -> bool:
         """Ends the log of an attempt: text that it printed without a line break becomes a line. Returns False when it logged nothing."""
         index = handle.record.index
-        for stream in STREAMS:
+        for stream in STREAMS if self._unfinished else ():
             if text := self._unfinished.pop((index, stream), ""):
                 self._write(handle, stream, text, self._clock.wall())
         self._running.pop(index, None)

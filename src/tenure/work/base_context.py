@@ -61,15 +61,17 @@ class BaseContext:
         self._children: Children | None = None
         self._results: FinishedResults | None = None
         self._waits = Waits(self)
-        self.log = logging.LoggerAdapter(
-            logging.getLogger("tenure.workflow"),
-            {
-                "job": handle.occupant.job,
-                "workflow": handle.occupant.workflow,
-                "attempt": handle.occupant.attempt,
-                "trace": handle.trace,
-            },
-        )
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Writes to the log of this attempt, with the names of its job and workflow."""
+        if self._log is None:  # made when it is first used: most short work logs nothing
+            occupant = self._handle.occupant
+            named = {"job": occupant.job, "workflow": occupant.workflow, "attempt": occupant.attempt}
+            logger = logging.getLogger("tenure.workflow")
+            self._log = logging.LoggerAdapter(logger, {**named, "trace": self._handle.trace})
+        return self._log
 
     def beat(
         self,

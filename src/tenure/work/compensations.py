@@ -57,8 +57,6 @@ class Compensations:
         self._list: list[Compensation] | None = None
         self._done: set[int] = set()
         self._counts: dict[str, int] = {}
-        self.home: Callable[..., Any] | None = None
-        """The workflow's function."""
 
     @property
     def registered(self) -> bool:
@@ -147,7 +145,7 @@ class Compensations:
     def _name_of(self, function: Callable[..., Any], *, may_await: bool) -> str:
         plain = function.function if isinstance(function, StepFunction) else function
         module, path = getattr(plain, "__module__", ""), getattr(plain, "__qualname__", "")
-        own = module == getattr(self.home, "__module__", None)
+        own = module == getattr(self._handle.home, "__module__", None)
         name = f"{'' if own else module}:{path}"
         if inspect.iscoroutinefunction(plain) and not may_await:
             raise ArgumentsError(
@@ -164,7 +162,7 @@ class Compensations:
     def _resolved(self, name: str) -> Callable[..., Any] | None:
         module, _, path = name.partition(":")
         try:
-            found: Any = _Names(vars(importlib.import_module(module)) if module else _globals_of(self.home))
+            found: Any = _Names(vars(importlib.import_module(module)) if module else _globals_of(self._handle.home))
             for part in path.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError):

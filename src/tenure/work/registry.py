@@ -99,7 +99,7 @@ class Workflow(Generic[P, R]):
         """
         return dataclasses.replace(self, preset=SubmitOptions(**{**self.preset, **known_options(options)}))
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
@@ -346,7 +346,7 @@ class Registry:
             known = ", ".join(sorted(self._found)) or "none"
             raise UnknownWorkflowError(f"no workflow {name!r} is registered here", remedy=f"Known are: {known}")
         if version is None:
-            return versions[max(versions, key=version_order)]
+            return versions[max(versions, key=version_order) if len(versions) > 1 else next(iter(versions))]
         if version not in versions:
             heirs = [one for one in versions.values() if version in one.compatible_with]
             if heirs:

@@ -68,6 +68,10 @@ class SlotChannel:
             raise error_of(answer)
         return answer.data
 
+    def finish(self, number: int, result: WorkResult, seconds: float, log: str, retry: Retry | None) -> bool:
+        """Hands an outcome to the supervisor, which settles it. Returns False when the channel is gone."""
+        return self.frames.send(WorkFinished(number, seconds, result.ok, _encode_result(result), log, retry))
+
     def heard(self, answer: SlotAnswer) -> None:
         with self._lock:
             waiting = self._waiting.pop(answer.ref, None)
@@ -127,13 +131,6 @@ class ChannelDelivery(WorkDelivery):
 
     def courier(self) -> JobCourier:
         return ChannelCourier(self._channel, self.number)
-
-    def finish(self, result: WorkResult, seconds: float, *, log: str = "", retry: Retry | None = None) -> bool:
-        """Hands the outcome to the supervisor, which settles it. Returns False when the channel is gone."""
-        policy = None if result.ok else retry
-        return self._channel.frames.send(
-            WorkFinished(self.number, seconds, result.ok, _encode_result(result), log, policy)
-        )
 
 
 def decline(work: HandOver, channel: SlotChannel) -> None:

@@ -80,7 +80,7 @@ class HeldDelivery(NamedTuple):
 
     def after_silence(self, record: BeatRecord, reading: BeatReading, clock: Clock) -> HeldDelivery:
         """Returns it with how long the attempt was silent, from a record that is still its own."""
-        return self._replace(silence=silence_of(self.occupant, record, reading, clock))
+        return self._replace(silence=silence_of(self.occupant, record, clock, reading))
 
 
 class SlotDeliveries:

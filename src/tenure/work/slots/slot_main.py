@@ -144,56 +144,56 @@ class Slot:
             await self.registry.surroundings.end()
 
     def attempt_steps(self, work: HandOver, index: int) -> Steps[None]:
+        """Runs one attempt in a record, from its hand-over to its outcome. What goes wrong on it ends it alone."""
         try:
-            yield from self._attempt_steps(work, index)
+            if (attempt := self._begun(work, index)) is None:
+                return
+            try:
+                failure = attempt.prepare()
+                result = attempt.result(failure) if failure is not None else (yield attempt.step())
+            except Exception as error:
+                result = attempt.result(failure_of_tenure(error))
+            try:
+                if os.getpid() != self._pid:
+                    # A process that the workflow forked returned to here; only its parent may hand the outcome over.
+                    os._exit(0)
+                attempt.record.set_phase(Phase.SETTLING)
+                # Before the outcome is handed over: the next attempt must not meet the processes of this one.
+                if has_children():
+                    yield partial(self.end_processes, attempt)
+                self.processes.over(index)
+                self._finish(attempt, work.number, result)
+            finally:
+                self.end(attempt)
         finally:
             self._over += 1
 
-    def _attempt_steps(self, work: HandOver, index: int) -> Steps[None]:
-        """Runs one attempt in a record, from its hand-over to its outcome. What goes wrong on it ends it alone."""
+    def _begun(self, work: HandOver, index: int) -> Attempt | None:
+        """Returns the attempt for a work that was handed over; None where it must not start, or never becomes one."""
         if not self._may_start(work):
             decline(work, self.channel)
-            return
-        begun, record = self.clock.monotonic(), self.board.records[index]
+            return None
+        record, settings = self.board.records[index], self.settings
         try:
             delivery = ChannelDelivery(work, self.channel)
             attempt = Attempt(
-                delivery,
-                record,
-                registry=self.registry,
-                clock=self.clock,
-                stall_s=self.settings.stall_s,
-                worker=self.worker,
+                delivery, record, registry=self.registry, clock=self.clock, stall_s=settings.stall_s, worker=self.worker
             )
         except Exception as error:  # a message that no slot can take
             self._fail_unstarted(work, error)
             record.count_end(ok=False)
-            return
+            return None
         self._log_handler.begin(attempt.handle)
         self.handles[index] = attempt.handle
         self.processes.begin(index)
-        try:
-            failure = attempt.prepare()
-            result = attempt.result(failure) if failure is not None else (yield attempt.step())
-        except Exception as error:
-            result = attempt.result(failure_of_tenure(error))
-        try:
-            if os.getpid() != self._pid:
-                # A process that the workflow forked returned to here; only its parent may hand the outcome over.
-                os._exit(0)
-            record.set_phase(Phase.SETTLING)
-            # Before the outcome is handed over: the next attempt must not meet the processes of this one.
-            if has_children():
-                yield partial(self.end_processes, attempt)
-            self.processes.over(index)
-            self._finish(attempt, delivery, result, self.clock.monotonic() - begun)
-        finally:
-            self.end(attempt)
+        return attempt
 
-    def _finish(self, attempt: Attempt, delivery: ChannelDelivery, result: WorkResult, seconds: float) -> None:
+    def _finish(self, attempt: Attempt, number: int, result: WorkResult) -> None:
+        """Hands the outcome to the supervisor, which settles it."""
+        seconds = self.clock.monotonic() - attempt.begun
         log = attempt.handle.log_place if self._log_handler.end(attempt.handle) else ""
-        retry = attempt.workflow.retry if attempt.workflow else None
-        if not delivery.finish(result, seconds, log=log, retry=retry):
+        retry = attempt.workflow.retry if attempt.workflow and not result.ok else None
+        if not self.channel.finish(number, result, seconds, log, retry):
             # The workflow closed the channel. The record says so until the supervisor, which sees it too, ends this slot.
             threading.Event().wait()
         attempt.record.count_end(ok=result.failure is None)
