@@ -12,10 +12,12 @@ from tenure.work.slots.claim_queue import (
     MOST_AHEAD,
     MOST_AT_HAND,
     OVERDUE_S,
+    WINDOW_S,
     ClaimedWork,
     ClaimQueue,
     LearnedDurations,
 )
+from tenure.work.slots.supervisor import NAP_S
 
 SHORT, LONG, NEW = ("short", "1"), ("long", "1"), ("new", "1")
 FOREVER = 1e9
@@ -113,7 +115,26 @@ def test_free_seats_get_work_first_and_then_a_little_waits_at_each() -> None:
     at_hand = [sum(seat == one for _, seat in handed) for one in (0, 1)]
     assert at_hand[0] == at_hand[1] <= 1 + MOST_AT_HAND
     assert desk.queue.waiting == 58
-    assert desk.queue.all_at_hand
+    assert 0 < desk.queue.nap_s < WINDOW_S
+
+
+def test_a_supervisor_naps_no_longer_than_half_of_the_work_that_its_least_busy_slot_has() -> None:
+    desk = Desk(seats=2)
+    desk.add(*[SHORT] * 6)
+    desk.hand_over()
+    assert desk.queue.nap_s == pytest.approx(1.5 * 0.001)  # three items of a millisecond at each
+    desk.queue.finished(1, 0, 0.001, NOW)
+    assert desk.queue.nap_s == 0.0  # one runs and one waits: it would soon have nothing
+
+
+def test_the_shortest_work_at_hand_outlasts_a_nap() -> None:
+    desk = Desk()
+    for _ in range(200):
+        desk.queue.durations.learn(SHORT, 0.0)
+    desk.add(*[SHORT] * MOST_AHEAD)
+    desk.hand_over()
+    assert desk.queue.nap_s >= NAP_S
+    assert desk.queue.waiting - len(desk.queue.queued) == MOST_AT_HAND  # as many as a slot starts in a nap
 
 
 def test_long_work_never_waits_behind_other_work_in_a_slot() -> None:

@@ -176,10 +176,10 @@ class DeliveryDesk:
             return claim.held.message if claim is not None else None
 
     @property
-    def at_load(self) -> bool:
-        """Returns True while every slot has more than it runs: then no slot waits for the supervisor."""
+    def nap_s(self) -> float:
+        """Returns the seconds for which no slot waits for the supervisor."""
         with self._lock:
-            return self._queue.all_at_hand
+            return self._queue.nap_s
 
     @property
     def is_empty(self) -> bool:

@@ -55,7 +55,7 @@ ENGINE_LOST = 1
 BROKEN = 2
 """`run` returns this when the modules cannot be served."""
 NAP_S = 0.002
-"""While every slot has work at hand, what they send is read this much later."""
+"""While every slot has work at hand, what they send is read this much later at most."""
 COURIER_THREADS = 64
 """Calls to the managers that wait at once: a workflow that waits for a child job has one under way."""
 
@@ -340,9 +340,9 @@ class Supervisor:
 
     def _hear(self, selector: selectors.BaseSelector, parts: SupervisorParts) -> None:
         """Waits for the next look, or until a slot sends something or another thread rings."""
-        if parts.desk.at_load:
+        if nap_s := min(NAP_S, parts.desk.nap_s):
             # Every slot has work at hand: to read what they send a little later, together, costs less.
-            self._clock.sleep(NAP_S)
+            self._clock.sleep(nap_s)
         unsent = [slot for slot in parts.pool.slots if slot.channel.unsent]
         wait_s = NAP_S if unsent else self._looks.wait_s(self._clock.monotonic())
         heard = False
