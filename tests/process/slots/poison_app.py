@@ -17,7 +17,7 @@ from typing import Any
 from tests.process.slots.app import SOON, note
 
 from tenure import workflow
-from tenure.work.slots.slot_channel import ChannelDelivery
+from tenure.work.slots.slot_channel import SlotChannel
 
 if path := os.environ.get("TENURE_TEST_DAEMON"):
     # What a library starts when it is imported: it belongs to the slot, and not to any attempt.
@@ -53,7 +53,7 @@ def close_descriptors(ctx: Any) -> str:
 @workflow(max_attempts=1)
 def hang_the_settler(ctx: Any) -> str:
     """Its code runs in the process that hands its outcome over, and can break that."""
-    ChannelDelivery.finish = lambda *args, **options: time.sleep(1_000)  # type: ignore[assignment,method-assign]
+    SlotChannel.finish = lambda *args, **options: time.sleep(1_000)  # type: ignore[assignment,method-assign]
     return "done"
 
 

@@ -17,7 +17,7 @@ from tenure.engines.contracts import Exchanged
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.engine_exchange import EngineExchange, ExchangePlan
 from tenure.work.slots.frames import FrameChannel, HandOver
-from tenure.work.slots.slot_channel import ChannelDelivery
+from tenure.work.slots.slot_channel import SlotChannel
 
 POINT, SIGNAL, FILE = os.environ.get("TENURE_TEST_STRIKE", "::").split(":", 2)
 AFTER = 8 if POINT in ("start", "result") else 3
@@ -74,7 +74,7 @@ elif POINT == "hand-over":
 elif POINT == "start":  # after the slot said that it starts it
     ClaimPage.start = struck(ClaimPage.start, first=False)  # type: ignore[method-assign]
 elif POINT == "result":  # the outcome is ready, and the supervisor does not have it
-    ChannelDelivery.finish = struck(ChannelDelivery.finish, first=True)  # type: ignore[method-assign]
+    SlotChannel.finish = struck(SlotChannel.finish, first=True)  # type: ignore[method-assign]
 elif POINT == "settle":  # the supervisor has outcomes, and the engine does not
     EngineExchange.exchange = struck(EngineExchange.exchange, first=True, items=settled)  # type: ignore[method-assign]
 
