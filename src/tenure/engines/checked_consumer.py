@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -52,6 +52,9 @@ class ClaimWish(NamedTuple):
     fair: bool
     waits: bool
     """True when it waits for a message, and so wants to know when the next one is due."""
+
+    offering: Any = None
+    """What an engine leaves with the look, so that it is given the next message without another look."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -291,10 +294,12 @@ class PolledConsumer(CheckedConsumer[BodyT, ReplyT, ClaimT], Generic[BodyT, Repl
             return [], self._settle(group)
         dead: Dead | None = None
 
-        def look() -> LookResult[Message[BodyT, ReplyT]]:
+        def look(offering: Any = None) -> LookResult[Message[BodyT, ReplyT]]:
             nonlocal dead
             # A later look takes from the mailboxes that are covered by then.
             wanted, left = (wish, group) if dead is None else (wish._replace(ranks=self._order(wish.fair)), ())
+            if offering is not None:
+                wanted = wanted._replace(offering=offering)
             if wanted.ranks:
                 seen, now_dead = self._look(left, wanted, claims, first=dead is None)
             else:
@@ -307,11 +312,17 @@ class PolledConsumer(CheckedConsumer[BodyT, ReplyT, ClaimT], Generic[BodyT, Repl
                 pass
             return seen.found, dead or {}
         try:
-            return self.polls.poll(wait_s, look), dead or {}
+            return self._poll(wait_s, wish, look), dead or {}
         except EngineUnavailableError:
             if dead is None or not group:
                 raise
             return [], dead  # the settlements were done: the next call meets the error
+
+    def _poll(
+        self, wait_s: float, wish: ClaimWish, look: Callable[..., LookResult[Message[BodyT, ReplyT]]]
+    ) -> Messages[BodyT, ReplyT]:
+        """Looks until something is found. `look` takes what the engine leaves with it, if anything."""
+        return self.polls.poll(wait_s, look)
 
     def wake(self) -> None:
         self.check_open()

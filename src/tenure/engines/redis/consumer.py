@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from tenure.engines.checked_consumer import CheckedSettlement, ClaimWish, Dead, PolledConsumer, Ranks
@@ -10,6 +10,7 @@ from tenure.engines.checked_mailbox import LostClaims
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.engines.long_poll import LookResult
 from tenure.engines.redis.connections import Argument
+from tenure.engines.redis.handover import HandoverPoll, Offer
 from tenure.engines.redis.mailbox import RedisMessage, microseconds, refusals, settle
 from tenure.errors import EngineUnavailableError
 
@@ -23,6 +24,17 @@ _ALL_EVERY_S = 2.0
 where it sends to."""
 _GONE = "it was settled, replaced, revoked or purged"
 """As `lost.lua` says it."""
+
+
+class Offering(NamedTuple):
+    """The offer that a look leaves in a mailbox, and those that it takes back from there."""
+
+    mailbox: str
+    offer: Offer | None
+    stale: Sequence[str]
+
+
+_NO_OFFERING = Offering("", None, ())
 
 
 class RedisClaim(NamedTuple):
@@ -42,6 +54,8 @@ class RedisConsumer(PolledConsumer[BodyT, ReplyT, RedisClaim], Generic[BodyT, Re
         self._all_at = 0.0
         """When the next look at all mailboxes is due, in monotonic time."""
         self._lost: LostClaims[RedisClaim] = LostClaims()
+        self._last_from = ""
+        """The mailbox of the last message: the next one is likely to be of the same workflow."""
 
     def _cover(self, names: tuple[str, ...]) -> None:
         self._all_at = 0.0
@@ -63,24 +77,45 @@ class RedisConsumer(PolledConsumer[BodyT, ReplyT, RedisClaim], Generic[BodyT, Re
         settled = [word for message, reply in group for word in message.settlement(reply)]
         ranks = wish.ranks[::-1] if wish.fair else wish.ranks
         cover, brought = self._brought(claim.names, ranks, first)
-        counts = (int(wish.fair), "", cover, len(ranks), 0, len(group), len(brought))
+        left: Offering = wish.offering or _NO_OFFERING
+        offer, stale = left.offer, left.stale
+        offered = (offer.text if offer is not None else "", left.mailbox)
+        counts = (int(wish.fair), *offered, cover, len(ranks), len(stale), len(group), len(brought))
         names: list[Argument] = []
         for rank in brought:
             names += [len(rank), *rank]
         try:
-            told = self.engine.call("exchange", *limits, *counts, *settled, *names)
+            told = self.engine.call("exchange", *limits, *counts, *stale, *settled, *names)
         except EngineUnavailableError:
             claims.append(claim)
             self._lost.add(claim)
             raise
-        _, due, rows, _, lost = told
+        _, due, rows, at, lost = told
         dead = _dead(refusals(lost))
         if not rows:
+            if offer is not None and due != 0:
+                offer.asked_at, offer.left_at = asked, at
             return LookResult([], due == 0, due / 1e6 if due > 0 else None), dead
         claims.append(claim)
         made = (self.handle_of(row[11].decode()).message(row, claim.token, asked + wish.lease_s) for row in rows)
         found: list[Message[BodyT, ReplyT]] = [message for message in made if message is not None]
+        self._last_from = found[-1].mailbox if found else self._last_from
         return LookResult(found, not found), dead
+
+    def _poll(
+        self, wait_s: float, wish: ClaimWish, look: Callable[..., LookResult[Message[BodyT, ReplyT]]]
+    ) -> list[Message[BodyT, ReplyT]]:
+        """While it waits, it has an offer in the mailbox of the last message: the next one there comes claimed, without another look."""
+        name = self._last_from
+        if not self.engine.hands_over or name not in wish.names:
+            return super()._poll(wait_s, wish, look)
+
+        def claim(offer: Offer | None, stale: Sequence[str]) -> LookResult[Message[BodyT, ReplyT]]:
+            return look(Offering(name, offer, stale))
+
+        stage = 0 if wish.provisional else 1
+        poll = HandoverPoll(self.handle_of(name), wish.lease_s, stage, self._bundle, claim)
+        return poll.poll(self.polls, wait_s)
 
     def _brought(self, names: tuple[str, ...], ranks: Ranks, first: bool) -> tuple[str, Ranks]:
         """Returns the cover that the server keeps, and the ranks whose names the look brings."""

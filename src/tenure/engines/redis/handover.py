@@ -17,15 +17,16 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import msgspec
 import redis.exceptions as r
 
 from tenure.engines.contracts import BodyT, Message, ReplyT
-from tenure.engines.long_poll import LookResult
+from tenure.engines.long_poll import LongPolls, LookResult
 from tenure.engines.redis.connections import HANDED_S, Answer, Argument, RedisConnections, RedisSession, script
+from tenure.engines.server_wakeups import ServerTopic
 from tenure.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -218,10 +219,11 @@ class Offers:
     def is_empty(self) -> bool:
         return not self._open
 
-    def make(self, mailbox: RedisMailbox[Any, Any], lease_us: int, stage: int) -> Offer:
+    def make(self, mailbox: RedisMailbox[Any, Any], lease_us: int, stage: int, topic: ServerTopic) -> Offer:
+        """`topic` is the one that the consumer waits on."""
         token = mailbox.engine.new_token()
         text = f"{token} {self._name} {self.address} {lease_us} {stage}"
-        offer = Offer(token, text, mailbox.engine.clock.boottime(), mailbox.server_topic.condition)
+        offer = Offer(token, text, mailbox.engine.clock.boottime(), topic.condition)
         self._open[token] = (mailbox.name, offer)
         return offer
 
@@ -255,14 +257,28 @@ class Offers:
 
 
 class HandoverPoll(Generic[BodyT, ReplyT]):
-    """One long poll for one message: looks by claims that leave an offer, and accepts what is handed over meanwhile."""
+    """One long poll: looks by claims that leave an offer in one mailbox, and accepts what is handed over there meanwhile."""
 
-    def __init__(self, mailbox: RedisMailbox[BodyT, ReplyT], lease_s: float, stage: int) -> None:
-        self._mailbox, self._lease_s, self._stage = mailbox, lease_s, stage
+    def __init__(
+        self,
+        mailbox: RedisMailbox[BodyT, ReplyT],
+        lease_s: float,
+        stage: int,
+        topic: ServerTopic,
+        claim: Callable[[Offer | None, Sequence[str]], LookResult[Message[BodyT, ReplyT]]],
+    ) -> None:
+        """`claim` makes one claim, with an offer to leave, and offers to take back. Its consumer waits on `topic`."""
+        self._mailbox, self._lease_s, self._stage, self._topic, self._claim = mailbox, lease_s, stage, topic, claim
         self._engine, self._offers = mailbox.engine, mailbox.engine.offers
         self._offer: Offer | None = None
         self._stale: list[str] = []
         """Offers that the server may still have, and on which nothing is accepted any more. The next claim withdraws them."""
+
+    def poll(self, polls: LongPolls, wait_s: float) -> list[Message[BodyT, ReplyT]]:
+        try:
+            return polls.poll(wait_s, self.look, handed=self.handed)
+        finally:
+            self.withdraw()
 
     def handed(self) -> bool:
         return self._offer is not None and self._offer.handed is not None
@@ -275,10 +291,10 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
                 return accepted
             self._stale.append(offered.text)
         offer = None
-        if self._mailbox.server_topic.listening:  # otherwise nothing that is handed over would arrive
-            offer = self._offers.make(self._mailbox, round(self._lease_s * 1e6), self._stage)
+        if self._topic.listening:  # otherwise nothing that is handed over would arrive
+            offer = self._offers.make(self._mailbox, round(self._lease_s * 1e6), self._stage, self._topic)
         try:
-            look = self._mailbox.claim(1, self._lease_s, self._stage, offer, self._stale)
+            look = self._claim(offer, self._stale)
         except BaseException:  # it may have been left, or not
             if offer is not None:
                 self._offers.forget(offer)
@@ -297,7 +313,7 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
             self._offers.forget(self._offer)
             self._stale.append(self._offer.text)
             self._offer = None
-        if self._stale and self._mailbox.server_topic.listening:  # without a listener nothing is handed over
+        if self._stale and self._topic.listening:  # without a listener nothing is handed over
             self._engine.commands.send("withdraw", self._mailbox.name, *self._stale)
 
     def _accept(self, offer: Offer, handed: HandedMessage) -> LookResult[Message[BodyT, ReplyT]] | None:

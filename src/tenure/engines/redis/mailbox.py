@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.checked_mailbox import (
@@ -228,19 +229,14 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         stage = _PROVISIONAL if provisional else _HELD
         if wait_s and most == 1 and self.engine.hands_over:
-            return self._wait_for_one(wait_s, HandoverPoll(self, lease_s, stage))
+            look = partial(self.claim, 1, lease_s, stage)
+            return HandoverPoll(self, lease_s, stage, self.server_topic, look).poll(self.polls, wait_s)
         if wait_s:
             return self.polls.poll(wait_s, lambda: self.claim(most, lease_s, stage))
         while True:
             claimed = self.claim(most, lease_s, stage)
             if not claimed.again:
                 return claimed.found
-
-    def _wait_for_one(self, wait_s: float, poll: HandoverPoll[BodyT, ReplyT]) -> list[Message[BodyT, ReplyT]]:
-        try:
-            return self.polls.poll(wait_s, poll.look, handed=poll.handed)
-        finally:
-            poll.withdraw()
 
     def claim(
         self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
@@ -250,7 +246,7 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         token, text = (offer.token, offer.text) if offer is not None else (self.engine.new_token(), "")
         asked, limits = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
         try:
-            counts = ("", text, "", 1, len(withdrawn), 0, 1)
+            counts = ("", text, self.name, "", 1, len(withdrawn), 0, 1)
             _, due, rows, at, _ = self.engine.call("exchange", *limits, *counts, *withdrawn, 1, self.name)
         except EngineUnavailableError:
             self.lost_claims.add(token)
@@ -340,7 +336,7 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 def settle(engine: RedisEngine, group: Sequence[tuple[RedisMessage[Any, Any], bytes | None]]) -> dict[int, str]:
     """Settles in one round trip. Returns the places of those that were not held, and why."""
     words = (word for message, reply in group for word in message.settlement(reply))
-    answer = engine.call("exchange", 0, 0, "", "", "", "", "", "", 0, 0, len(group), 0, *words)
+    answer = engine.call("exchange", 0, 0, "", "", "", "", "", "", "", 0, 0, len(group), 0, *words)
     return refusals(answer[4])
 
 

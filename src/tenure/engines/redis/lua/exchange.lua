@@ -3,20 +3,20 @@
 -- which they became due: those in the queue (q), and those whose lease (h) has run out. The latter are suspect: a batch ends before the first of
 -- them, and it comes alone and counts from here on. One that was delivered as often as allowed becomes a dead letter instead. Bodies and
 -- checkpoints of more than {batch} bytes together are enough for one answer.
--- Of a single mailbox: who waits leaves an offer (see hand), and with each look takes those back that it left before.
+-- Who waits leaves an offer (see hand) in one of its mailboxes, and with each look takes those back that it left there before.
 -- A cover of many mailboxes has its names here (c, a set for each rank), so that a look need not bring them: then only those are looked at that are
 -- known to hold something (b, see post). A look that brings the names looks at all of them, and writes them down.
--- ARGV: seen, most, lease, token, stage, limit, fair, offer, cover, number of ranks in the cover, offers to take back, settlements, ranks; then the
--- offers, (mailbox, id, token, reply_to, body) of each settlement, and (number, names) of each rank.
+-- ARGV: seen, most, lease, token, stage, limit, fair, offer, its mailbox, cover, number of ranks in the cover, offers to take back, settlements, ranks;
+-- then the offers, (mailbox, id, token, reply_to, body) of each settlement, and (number, names) of each rank.
 -- The answer: {_, due, rows, now, lost}. Due is in so many microseconds, 0: look again, -1: never; lost is (place, why) of each settlement that
 -- was not held.
 local most, token, stage, limit, fair = tonumber(ARGV[2]), ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
-local offer, cover, covered, ranks = ARGV[8], ARGV[9], tonumber(ARGV[10]), {}
-local at, rows, gone, size, changed, buried, ended, first_due = 14, {}, {}, 0, false, 0, false, nil
+local offer, offered_at, cover, covered, ranks = ARGV[8], ARGV[9], ARGV[10], tonumber(ARGV[11]), {}
+local at, rows, gone, size, changed, buried, ended, first_due = 15, {}, {}, 0, false, 0, false, nil
 local back = at
-at = at + tonumber(ARGV[11])
+at = at + tonumber(ARGV[12])
 
-for place = 0, tonumber(ARGV[12]) - 1 do
+for place = 0, tonumber(ARGV[13]) - 1 do
     local mailbox, id, reply_to = ARGV[at], ARGV[at + 1], ARGV[at + 3]
     local why = lost(mailbox, id, ARGV[at + 2])
     if why then
@@ -37,7 +37,7 @@ if most == 0 then
     return {changed and wrote() or 0, -1, rows, now, gone}
 end
 
-for n = 1, tonumber(ARGV[13]) do
+for n = 1, tonumber(ARGV[14]) do
     local names, key = {}, P .. 'c:' .. cover .. ':' .. n
     for i = 1, tonumber(ARGV[at]) do
         names[i] = ARGV[at + i]
@@ -53,8 +53,8 @@ for n = 1, tonumber(ARGV[13]) do
         redis.call('EXPIRE', key, {covered})
     end
 end
-for n = back, back + tonumber(ARGV[11]) - 1 do
-    withdraw(ranks[1][1], ARGV[n])
+for n = back, back + tonumber(ARGV[12]) - 1 do
+    withdraw(offered_at, ARGV[n])
 end
 
 -- The messages of a mailbox that are due: {score, id, late, mailbox}. Where there is none, notes when there will be.
@@ -194,7 +194,7 @@ if #rows > 0 or buried > 0 then
     return {wrote(), 0, rows, now, gone}
 end
 if offer ~= '' then
-    local o = P .. 'o:' .. ranks[1][1]
+    local o = P .. 'o:' .. offered_at
     redis.call('ZREMRANGEBYSCORE', o, '-inf', now)
     redis.call('ZADD', o, now + {offered}, offer)
     redis.call('PEXPIRE', o, {offered} / 1000)
