@@ -18,7 +18,7 @@ from tests.engines.waiting import Poll
 from tests.patience import wait_until
 from tools.servers.redis import DURABLE
 
-from tenure.engines import Engine, Outgoing, server_wakeups
+from tenure.engines import Engine, Outgoing, Settlement, server_wakeups
 from tenure.engines.redis import RedisEngine, handover
 from tenure.engines.redis import connections as scripts
 from tenure.engines.redis.connections import script
@@ -580,6 +580,78 @@ def test_in_a_cluster_nothing_is_handed_over_and_all_works(own_server: Callable[
         wait_until(lambda: engine.wakeups.topic("m:work").listening)
         engine.mailbox("work").send("x")
         poll.result()[0].acknowledge()
+
+
+# Consumers of several mailboxes
+
+
+def consumer_of(engine: RedisEngine, sender: Any) -> Any:
+    """A consumer of two mailboxes whose last message came from `work`, and whose listener has begun."""
+    consumer: Any = engine.consumer()
+    consumer.cover([["other"], ["work"]])
+    sender.send("first")
+    (message,) = consumer.exchange(visibility_timeout=10, provisional=True).messages
+    consumer.exchange([Settlement(message)], max_messages=0)
+    poll = Poll(lambda: consumer.exchange(wait_time_seconds=60))
+    wait_until(lambda: consumer.polls.topic.listening and consumer.polls.topic.rings > 0)
+    consumer.wake()
+    assert poll.result().messages == []
+    return consumer
+
+
+def consumer_waiting(keys: Keys, consumer: Any) -> Poll:
+    wait_until(lambda: keys.offers() == 0)
+    poll = Poll(
+        lambda: consumer.exchange(
+            max_messages=3, visibility_timeout=10, wait_time_seconds=60, provisional=True, claim_id="c"
+        )
+    )
+    wait_until(lambda: keys.offers() == 1 and consumer.polls.topic.waiting > 0)
+    return poll
+
+
+def test_a_consumer_gets_the_next_message_of_a_mailbox_without_another_look(opened: Opened, keys: Keys) -> None:
+    sender = opened().mailbox("work")
+    consumer = consumer_of(opened(), sender)
+    poll = consumer_waiting(keys, consumer)
+    before = keys.scripts_run()
+    sender.send("x", reply_to="answers")
+    (message,) = poll.result().messages
+    assert keys.scripts_run() == before + 1  # the send, and nothing else
+    assert (message.body, message.mailbox, message.delivery_count) == ("x", "work", 1)
+    assert 7 < message.lease_left(time.clock_gettime(time.CLOCK_BOOTTIME)) <= 10
+    assert sender.depth() == (0, 0, 1)
+    assert consumer.exchange([Settlement(message, "done")], max_messages=0).lost == []
+    assert sender.depth() == (0, 0, 0)
+    assert [one.body for one in opened().mailbox("answers").receive()] == ["done"]
+
+
+def test_a_consumer_with_an_offer_in_one_mailbox_finds_what_is_sent_to_another(opened: Opened, keys: Keys) -> None:
+    sending = opened()
+    consumer = consumer_of(opened(), sending.mailbox("work"))
+    poll = consumer_waiting(keys, consumer)
+    sending.mailbox("other").send("y")
+    assert [message.mailbox for message in poll.result().messages] == ["other"]
+    wait_until(lambda: keys.offers() == 0)  # it waits no longer, so nothing may be handed to it
+    sending.mailbox("work").send("x")
+    assert sending.mailbox("work").depth() == (1, 0, 0)
+
+
+@pytest.mark.parametrize("end", ["wake", "close"])
+def test_a_consumer_that_stops_waiting_gives_back_what_is_on_its_way(
+    opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    engine, other = opened(), opened().mailbox("work")
+    missed = deaf(engine, monkeypatch)
+    consumer = consumer_of(engine, other)
+    poll = consumer_waiting(keys, consumer)
+    other.send("x")
+    wait_until(lambda: len(missed) == 1)
+    assert other.depth() == (0, 0, 1)
+    getattr(consumer, end)()
+    # Who is woken looks once more, and finds it.
+    found = poll.result().messages if end == "wake" else other.receive(1, 60, 60)
+    assert [(message.body, message.delivery_count) for message in found] == [("x", 1)]
 
 
 @pytest.mark.slow
