@@ -54,7 +54,7 @@ class ClaimWish(NamedTuple):
     """True when it waits for a message, and so wants to know when the next one is due."""
 
     offering: Any = None
-    """What an engine leaves with the look, so that it is given the next message without another look."""
+    """Holds what an engine leaves with the look, so that it is given the next message without another one."""
 
     @property
     def names(self) -> tuple[str, ...]:
