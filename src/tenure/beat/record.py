@@ -346,7 +346,7 @@ class BeatRecord:
         """Returns what the record shows. Without `cold` it leaves out the occupant, which its own slot knows."""
         serial = self._ints[_SERIAL]
         phase = self._read_phase()
-        occupant = self._read_occupant() if cold and phase is not Phase.EMPTY else None
+        occupant = self.read_occupant() if cold and phase is not Phase.EMPTY else None
         count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
         return BeatReading(
             phase,
@@ -368,17 +368,14 @@ class BeatRecord:
             self.brake_of(serial),
         )
 
-    def read_occupant(self) -> Occupant | None:
-        """Returns the cold part alone, for a record whose phase is damaged. It may describe an attempt that has ended."""
-        return self._read_occupant()
-
     def _read_phase(self) -> Phase:
         try:
             return Phase(self._ints[_STATE])
         except ValueError as error:
             raise BoardError(f"record {self.index} is damaged: there is no phase {self._ints[_STATE]}") from error
 
-    def _read_occupant(self) -> Occupant | None:
+    def read_occupant(self) -> Occupant | None:
+        """Returns the cold part alone, also of a record whose phase is damaged. It may describe an attempt that has ended."""
         for _ in range(3):
             before, length, checksum = _COLD.unpack_from(self._bytes, COLD_OFFSET)
             if before & 1 or length > COLD_BYTES:

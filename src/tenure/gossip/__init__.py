@@ -11,26 +11,20 @@ from tenure.gossip.messages import Address, MemberState
 from tenure.gossip.net.node import GossipNode
 from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport
 from tenure.gossip.sealing import Keyring, format_key, parse_key
-from tenure.gossip.settings import GossipSettings, Lifeguard, Preset, format_address, parse_address
+from tenure.gossip.settings import GossipSettings, Preset, format_address, parse_address
 from tenure.gossip.state import (
     Complaint,
-    Counters,
-    Effects,
     Event,
     HealthEvent,
     MemberChange,
     MemberEvent,
     PoolWarning,
-    Skew,
 )
-from tenure.gossip.swim import Swim
 from tenure.health.node_states import HealthPiggyback
 
 __all__ = [
     "Address",
     "Complaint",
-    "Counters",
-    "Effects",
     "Event",
     "GossipNode",
     "GossipSettings",
@@ -38,15 +32,12 @@ __all__ = [
     "HealthEvent",
     "HealthPiggyback",
     "Keyring",
-    "Lifeguard",
     "MemberChange",
     "MemberEvent",
     "MemberState",
     "PoolMember",
     "PoolWarning",
     "Preset",
-    "Skew",
-    "Swim",
     "UdpTcpTransport",
     "format_address",
     "format_key",

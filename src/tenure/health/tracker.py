@@ -277,7 +277,7 @@ class NodeHealthTracker(Generic[T]):
             if node.health_class is not suspect:
                 node.health_class = suspect
                 failing[node_id] = None
-                # As `_remember` does, without a call: this may be half a fleet.
+                # As `_record_change` does, without a call: this may be half a fleet.
                 node.changes.append((now, suspect, node.timed or _UNTOLD))
                 if len(node.changes) > length:
                     del node.changes[0]
@@ -314,9 +314,6 @@ class NodeHealthTracker(Generic[T]):
         else:
             self._failing.pop(node_id, None)
             node.previous, node.let_go = decision, None
-        self._remember(node, now)
-
-    def _remember(self, node: _Node[T], now: float) -> None:
         # The words are made when somebody reads them: half a fleet may change at one instant.
         node.changes.append((now, node.health_class, _witness(node)))
         if len(node.changes) > self._history_length:

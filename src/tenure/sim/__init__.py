@@ -35,28 +35,23 @@ and a scenario says who takes part, what goes wrong and what must hold::
 
 from __future__ import annotations
 
-from tenure.sim.clock import SimClock
 from tenure.sim.endpoint import Datagram, Transport
 from tenure.sim.faults import Fault, FaultKind, FaultProfile, schedule, table
-from tenure.sim.kernel import TICKS_PER_S, Kernel, Limits, Trace, to_seconds, to_ticks
-from tenure.sim.loop import SimLoop
-from tenure.sim.network import ENGINE, Disturbance, Network, NetworkCut, NetworkLink
-from tenure.sim.runner import Report, run_seeds, shrink, story
+from tenure.sim.kernel import Limits
+from tenure.sim.network import ENGINE, Disturbance, NetworkCut, NetworkLink
+from tenure.sim.runner import Report, run_seeds, story
 from tenure.sim.scenario import RunOutcome, Scenario, find, run_one
 from tenure.sim.world import Host, Node, Program, World, run
 
 __all__ = [
     "ENGINE",
-    "TICKS_PER_S",
     "Datagram",
     "Disturbance",
     "Fault",
     "FaultKind",
     "FaultProfile",
     "Host",
-    "Kernel",
     "Limits",
-    "Network",
     "NetworkCut",
     "NetworkLink",
     "Node",
@@ -64,9 +59,6 @@ __all__ = [
     "Report",
     "RunOutcome",
     "Scenario",
-    "SimClock",
-    "SimLoop",
-    "Trace",
     "Transport",
     "World",
     "find",
@@ -74,9 +66,6 @@ __all__ = [
     "run_one",
     "run_seeds",
     "schedule",
-    "shrink",
     "story",
     "table",
-    "to_seconds",
-    "to_ticks",
 ]

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,15 +61,12 @@ def tenure_dc(tenure_clock: ManualClock) -> Iterator[TestDatacenter]:
 
 
 def _server(kind: str) -> Iterator[str]:
-    found = server(kind)
-    try:
-        url = found.__enter__()
-    except CannotBeHad as reason:
-        pytest.skip(f"no {kind} for this test: {reason}")
-    try:
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(server(kind))
+        except CannotBeHad as reason:
+            pytest.skip(f"no {kind} for this test: {reason}")
         yield url
-    finally:
-        found.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
