@@ -1,6 +1,6 @@
 """Everything that can be asked of a node: one table, from which the server, the clients and the OpenAPI document are made.
 
-To add a request: write its struct (tag = path), add a line here, and register its handler where the node is put together.
+To add a request: write its struct (tag = path; the first sentence of its docstring is its summary in the documentation), add a line here, and register its handler where the node is put together.
 """
 
 from __future__ import annotations
