@@ -40,7 +40,7 @@ from tenure.engines.contracts import Failure, FailureCause
 from tenure.engines.nats import commands as nats_commands
 from tenure.engines.redis import handover
 from tenure.engines.redis import journal_election_store as redis_journal
-from tenure.engines.sqlite import journal_election_store as sqlite_journal
+from tenure.engines.sqlite import engine as sqlite_engine
 from tenure.errors import CodecError, ConfigurationError, PiggybackError, SessionError, TenureError
 from tenure.health.node_states import HealthPiggyback
 from tenure.jobs import JobBook
@@ -212,7 +212,7 @@ def parsers() -> dict[str, Parser]:
             redis_journal.unpack_entry, [msgspec.msgpack.encode(("id", (events[0], events[1])))], UNREADABLE
         ),
         "redis hand-over": Parser(handover.read_handed, [b'["t","m","1","9.5","3","0",false,"k",false,7]'], UNREADABLE),
-        "sqlite journal": Parser(sqlite_journal.unpack_events, [msgspec.msgpack.encode(tuple(events))], UNREADABLE),
+        "sqlite journal": Parser(sqlite_engine.unpack_events, [msgspec.msgpack.encode(tuple(events))], UNREADABLE),
         "piggyback": Parser(
             HealthPiggyback.decode,
             [HealthPiggyback("w-1", "worker", True, 4, 7, 9, "healthy").encode()],
@@ -340,7 +340,7 @@ FILES = {
     "engines/nats/streams.py": OTHERS,
     "engines/redis/handover.py": "redis hand-over",
     "engines/redis/journal_election_store.py": "redis journal",
-    "engines/sqlite/journal_election_store.py": "sqlite journal",
+    "engines/sqlite/engine.py": "sqlite journal",
     "gossip/encodings.py": "tests/gossip/test_fuzz.py",
     "health/node_states.py": "piggyback",
     "jobs/why_answer.py": "evidence that a worker wrote; a text that cannot be read shows nothing",

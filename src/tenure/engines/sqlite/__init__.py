@@ -3,7 +3,7 @@
 `Engine.open("sqlite:///tenure.db")` is the way in. Files: `address` reads the URL and examines the place of the file, `connection`
 is one connection with its lock, its transactions and its errors, `database` makes and checks the tables, tells the engine's time and
 survives forks, `statements` holds every statement, `wakeup_page` wakes waiting consumers in other processes, and `mailbox`, `message`
-and `journal_election_store` keep the contracts.
+and `engine` keep the contracts.
 """
 
 from __future__ import annotations
