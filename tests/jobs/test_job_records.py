@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 from tests.jobs.desk import Desk, spec
@@ -13,6 +14,7 @@ from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.budget import claimed
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.job_records import PACKED_AT_ONCE
+from tenure.jobs.model import ArchivedJob
 from tenure.jobs.paged_book import PagedRestore, cut_pages
 from tenure.jobs.settings import PAGED_STATE_BUDGET
 from tenure.jobs.state_pages import PAGE_RECORDS, joined
@@ -149,3 +151,17 @@ def test_jobs_that_run_are_not_tried_again_and_again(monkeypatch: pytest.MonkeyP
     for number in range(PAGE_RECORDS // 2):
         desk.result(f"job-{number:08}", "w")
     assert objects(desk) < PAGE_RECORDS
+
+
+def test_the_oldest_of_many_archived_ids_is_found_at_once_however_many_have_left() -> None:
+    """A dictionary is looked through from its front: where 300,000 have left it, each look for its oldest entry took 0.2 ms."""
+    book = JobBook()
+    record = ArchivedJob(state=JobState.COMPLETED, ended_at=0.0, archived_at=0.0, digest="d")
+    book.remember({f"j-{number}": record for number in range(320_000)})
+    for job_id in book.oldest_archived(300_000):
+        book.drop_archived(job_id)
+    begun = time.process_time()
+    for _ in range(10_000):
+        assert book.oldest_archived(1) == ["j-300000"]
+        assert not book.holds_older_than(-1.0)
+    assert time.process_time() - begun < 0.5

@@ -75,6 +75,7 @@ def same(book: JobBook, other: JobBook) -> None:
     assert book.jobs.by_state() == other.jobs.by_state()
     assert book.attended == other.attended
     assert book.keys == other.keys
+    assert book.oldest_archived(1_000) == other.oldest_archived(1_000) == list(book.state.archive)
     assert book.size.history == other.size.history
     assert book.size.shares == other.size.shares
     assert book.pages is not None

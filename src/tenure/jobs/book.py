@@ -236,10 +236,11 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     def admit(self, section: Literal["archive", "tombstones"], records: dict[str, Any]) -> None:
         """Takes records that were read from a page, in the order of pages. Nothing is counted but shares and histories."""
-        known: dict[str, Any] = getattr(self.state, section)
-        known.update(records)
         self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
-        if section == "archive":
+        if section == "tombstones":
+            self.state.tombstones.update(records)
+        else:
+            self.remember(records)
             self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
             self.unique.admit(records)
 

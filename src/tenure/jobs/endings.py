@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from tenure.attempt_data import PARENT
@@ -244,7 +243,7 @@ def no_longer_remembered(book: JobBook) -> tuple[str, ...]:
     surplus = max(0, len(archive) + 1 - book.settings.max_remembered)
     if not surplus and archive and budget.archive_is_full(book, ARCHIVED_BYTES):
         surplus = 2  # two leave for one that comes, so that the archive shrinks to a budget that was lowered
-    return tuple(islice(archive, surplus))
+    return tuple(book.oldest_archived(surplus))
 
 
 def why_not_archived(book: JobBook, info: JobInfo, now: float) -> str:

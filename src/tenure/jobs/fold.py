@@ -6,7 +6,9 @@ of the same events have the same snapshot, byte for byte, whether or not one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections import deque
+from collections.abc import Iterable, Mapping, MutableMapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -140,6 +142,8 @@ class JournalFold(Generic[StateT, InfoT]):
             archived.idempotency_key: job_id for job_id, archived in state.archive.items() if archived.idempotency_key
         }
         """Maps each idempotency key to the id of its job, in memory or archived."""
+        self._archived = deque(state.archive)
+        """The archived ids, oldest first. A dictionary from whose front entries leave is looked through from its first gap on: 0.2 ms for each of 250,000 ids."""
         self.position = 0
         """The sequence of the entry whose events are folded. Whoever folds an entry sets it first."""
 
@@ -189,15 +193,25 @@ class JournalFold(Generic[StateT, InfoT]):
 
     def holds_older_than(self, until: float) -> bool:
         """Returns True when an archived id or a tombstone is so old that `forget_until` would drop it."""
-        oldest = next(iter(self.state.archive.values()), None)
+        oldest = next((self.state.archive[job_id] for job_id in self.oldest_archived(1)), None)
         stone = next(iter(self.state.tombstones.values()), None)
         return (oldest is not None and oldest.archived_at <= until) or (stone is not None and stone.at <= until)
 
+    def oldest_archived(self, count: int) -> list[str]:
+        """Returns the ids that were archived first, `count` of them at most."""
+        return list(islice(self._archived, count))
+
     # The folds call these.
+
+    def remember(self, records: Mapping[str, ArchivedJob]) -> None:
+        """Takes archived jobs, oldest first, that came later than those that are there."""
+        known = self.state.archive
+        self._archived.extend(job_id for job_id in records if job_id not in known)
+        known.update(records)
 
     def archive(self, job_id: str, archived: ArchivedJob, forget: Iterable[str]) -> None:
         """Remembers an archived job, and drops older ids that have to go because there are too many."""
-        self.state.archive[job_id] = archived
+        self.remember({job_id: archived})
         for old in forget:
             self.drop_archived(old)
             self.state.forgotten_early += 1
@@ -205,13 +219,14 @@ class JournalFold(Generic[StateT, InfoT]):
     def forget_until(self, until: float) -> None:
         """Drops archived ids and tombstones up to `until`. Both are in the order of time, so this costs only what it removes."""
         archive, stones = self.state.archive, self.state.tombstones
-        while archive and archive[job_id := next(iter(archive))].archived_at <= until:
+        while archive and archive[job_id := self._archived[0]].archived_at <= until:
             self.drop_archived(job_id)
         while stones and stones[job_id := next(iter(stones))].at <= until:
             self.drop_tombstone(job_id)
 
     def drop_archived(self, job_id: str) -> ArchivedJob:
         archived = self.state.archive.pop(job_id)
+        self._archived.remove(job_id)  # the first or nearly so: only the oldest leave
         if self.keys.get(archived.idempotency_key) == job_id:
             del self.keys[archived.idempotency_key]
         return archived

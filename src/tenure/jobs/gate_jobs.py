@@ -228,13 +228,12 @@ def gate_archive(tracker: GateJobTracker, command: GateArchive, now: float, rule
     if not info.state.terminal or now < info.ended_at + tracker.settings.archive_after:
         return GateDecision([], Outcome.NOTHING, Rule.RETENTION, f"it is {info.state}", info.job_id)
     surplus = max(0, len(tracker.state.archive) + 1 - tracker.settings.max_remembered)
-    oldest = iter(tracker.state.archive)
     event = GateJobArchived(
         at=now,
         by=command.by,
         rule=Rule.RETENTION,
         job_id=info.job_id,
-        forget=tuple(next(oldest) for _ in range(surplus)),
+        forget=tuple(tracker.oldest_archived(surplus)),
     )
     return GateDecision([event], Outcome.ACCEPTED, Rule.RETENTION, "", info.job_id)
 

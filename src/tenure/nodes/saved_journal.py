@@ -72,7 +72,7 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             cut: StateCut = await self._at_rest(self._cut_now)
             state = checked_state(cut.snapshot, cut.seq)
             self.state_bytes = len(state)
-            await self._saver.save(cut, state, self._epoch)
+            await self._saver.save(cut, state, self._epoch, self._snapshot_at)
         except (StaleSnapshotError, StaleEpochError) as error:
             self.step_down(f"a snapshot was refused: {error}")
             return False

@@ -146,12 +146,17 @@ class StateSaver:
         """Maps each page that is in the store to the time at which it may be deleted. Each saving that names it puts that off."""
         self._listed = False
 
-    async def save(self, cut: StateCut, snapshot: bytes, epoch: int) -> None:
-        """Puts a cut in force, and truncates the entries below it. `snapshot` is that of the cut with its checksum."""
+    async def save(self, cut: StateCut, snapshot: bytes, epoch: int, before: int) -> None:
+        """Puts a cut in force, and truncates the entries up to `before`, where the last one was taken. `snapshot` is that of the cut with its checksum.
+
+        A standby that is a little late must find the entries that it has not read. Without them it loads everything anew, beside the book that it has:
+        with 300,000 jobs that took 100 MiB more of its memory, and nobody could have led from a warm book meanwhile.
+        """
         await self._put(cut.blobs)
         await self._calls.run(self._journal.snapshot, snapshot, cut.seq, epoch=epoch)
         cut.kept()
-        await self._calls.run(self._journal.truncate, cut.seq)
+        if before:
+            await self._calls.run(self._journal.truncate, before)
         if cut.named is not None:
             await self._sweep(cut.named)
 

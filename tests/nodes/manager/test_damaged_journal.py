@@ -24,13 +24,14 @@ def log_of(group: ManagerGroup) -> Any:
 
 
 async def led_and_stopped(
-    group: ManagerGroup, until: Callable[[], Any] = lambda: True, setup: dict[str, Any] | None = None
+    group: ManagerGroup, until: Callable[[], Any] = lambda: True, setup: dict[str, Any] | None = None, jobs: int = 3
 ) -> None:
     """A journal with a few entries, and nobody who leads."""
     first, _ = group.open("m-1", setup=setup)
     await group.until(lambda: first.leads)
-    for number in range(3):
+    for number in range(jobs):
         assert isinstance(await ask(first, Submit(submission=submission(f"j-{number}"))), Done)
+        await group.until(lambda: not first.ledger.writing)
     await group.until(until)
     await group.kill("m-1")
 
@@ -115,7 +116,9 @@ def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept:
         if kept:
             monkeypatch.setattr(MemoryJournal, "truncate", lambda self, seq: None)
         log = log_of(group)
-        await led_and_stopped(group, until=lambda: log.snapshot, setup={"snapshot_every": 2})
+        await led_and_stopped(
+            group, until=lambda: log.snapshot and (kept or log.first > 1), setup={"snapshot_every": 2}, jobs=12
+        )
         state = log.snapshot.state
         log.snapshot = changed(log.snapshot, state=state[:-1] + bytes([state[-1] ^ 1]))
         manager, _ = group.open("m-2")

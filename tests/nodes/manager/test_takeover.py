@@ -79,6 +79,34 @@ def test_a_standby_that_missed_truncated_entries_loads_what_it_lacks() -> None:
     run(story)
 
 
+def test_a_standby_that_is_one_saving_late_reads_on_and_loads_nothing_anew() -> None:
+    """The leader once truncated what it had just saved: each standby that was a moment late loaded everything, beside the book that it had."""
+
+    async def story(group: ManagerGroup) -> None:
+        first = group.manager("m-1", setup={"snapshot_every": 20, "raise_format": True})
+        calls = SlowReads(group)
+        second = group.made("m-2", calls=calls).leadership
+        await group.until(lambda: first.leader)
+        await second.time.refresh()
+        saved = 0
+        for number in range(200):
+            await first.commit(SubmitJob(submission=submission(f"j-{number}")))
+            if number == 100:
+                await second.ledger.load()
+                calls.asked.clear()
+                saved = first.ledger.journal.latest_snapshot().seq
+            if saved and first.ledger.journal.latest_snapshot().seq > saved:
+                break
+        else:
+            raise AssertionError("the leader did not save")
+        assert second.ledger.seq < first.ledger.journal.latest_snapshot().seq
+        await second.ledger.catch_up()
+        assert "latest_snapshot" not in calls.asked
+        assert second.ledger.book.snapshot() == first.ledger.book.snapshot()
+
+    run(story)
+
+
 def test_the_term_is_renewed_while_what_was_missed_is_read() -> None:
     async def story(group: ManagerGroup) -> None:
         await filled(group, 20)
