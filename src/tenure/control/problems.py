@@ -102,40 +102,22 @@ def too_slow(seconds: float) -> Refused:
 
 def no_memory() -> Refused:
     """Refuses a body, because the bodies of all requests together are at their bound."""
-    return refused(
-        Problem(
-            kind=ProblemKind.UNAVAILABLE,
-            fact="the bodies of the requests that this node is reading take all the memory that it has for them",
-            remedy="Ask again in a moment, or send less at once",
-            retryable=True,
-            retry_after_s=1.0,
-        )
-    )
+    fact = "the bodies of the requests that this node is reading take all the memory that it has for them"
+    return _for_now(ProblemKind.UNAVAILABLE, fact, "Ask again in a moment, or send less at once")
 
 
 def not_in_time(seconds: float) -> Refused:
     """Refuses a request whose handler took too long. The actions that the handler began may still happen."""
-    return refused(
-        Problem(
-            kind=ProblemKind.UNAVAILABLE,
-            fact=f"there was no answer within {seconds:g} s; what was asked may have been done, or be done later",
-            remedy="Ask again: every request may be repeated",
-            retryable=True,
-            retry_after_s=1.0,
-        )
-    )
+    fact = f"there was no answer within {seconds:g} s; what was asked may have been done, or be done later"
+    return _for_now(ProblemKind.UNAVAILABLE, fact, "Ask again: every request may be repeated")
 
 
 def full() -> Refused:
-    return refused(
-        Problem(
-            kind=ProblemKind.TOO_MANY,
-            fact="too many requests are being answered",
-            remedy="Ask again in a moment",
-            retryable=True,
-            retry_after_s=1.0,
-        )
-    )
+    return _for_now(ProblemKind.TOO_MANY, "too many requests are being answered", "Ask again in a moment")
+
+
+def _for_now(kind: ProblemKind, fact: str, remedy: str) -> Refused:
+    return refused(Problem(kind=kind, fact=fact, remedy=remedy, retryable=True, retry_after_s=1.0))
 
 
 def refused(found: Problem) -> Refused:

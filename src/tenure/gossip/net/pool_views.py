@@ -20,43 +20,39 @@ from tenure.gossip.settings import GossipSettings, format_address
 from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import encode_push_pull
 
-# For each counter its field, the name of its metric, and the metric's text.
-_COUNTERS = (
-    ("probes", "probes", "Members that were probed"),
-    ("probes_failed", "probes_failed", "Probes that nothing answered"),
-    ("probes_indirect", "probes_indirect", "Probes that needed helpers"),
-    ("probes_by_stream", "probes_by_stream", "Probes that only a stream answered: UDP may be blocked"),
-    ("suspicions", "suspicions", "Members that became suspects"),
-    ("accusations", "accusations", "Suspicions that this node began or confirmed"),
-    ("refutations", "refutations", "Accusations of this node that it refuted"),
-    ("false_alarms", "false_alarms", "Suspects that turned out to live"),
-    ("failures", "failures", "Members that were declared dead"),
-    ("late_returns", "late_returns", "Members declared dead that turned out to live"),
-    ("joins", "joins", "Members that joined"),
-    ("leaves", "leaves", "Members that left"),
-    ("relays", "relays", "Pings sent on behalf of others"),
-    ("nacks_sent", "nacks_sent", "Pings on behalf of others that got no answer"),
-    ("packets_sent", "packets_sent", "Datagrams sent"),
-    ("packets_received", "packets_received", "Datagrams received"),
-    ("bytes_sent", "bytes_sent", "Bytes of datagrams sent"),
-    ("bytes_received", "bytes_received", "Bytes of datagrams received"),
-    ("stream_bytes_sent", "stream_bytes_sent", "Bytes sent on streams"),
-    ("stream_bytes_received", "stream_bytes_received", "Bytes received on streams"),
-    ("streams_failed", "streams_failed", "Streams that broke or made no sense"),
-    ("malformed", "malformed", "Datagrams and messages that were dropped because they made no sense"),
-    (
-        "messages_refused",
-        "messages_refused",
-        "Messages of datagrams that were dropped because too many came in a second",
-    ),
-    ("states_refused", "states_refused", "States that were dropped because others waited to be merged"),
-    ("members_refused", "members_refused", "New members that were refused because the pool is full"),
-    ("send_errors", "send_errors", "Datagrams that this machine refused to send"),
-    ("lags", "lags", "Times that this node's event loop was late"),
-    ("lag_seconds", "lag_seconds", "How late this node's event loop was, together"),
-    ("health_received", "health_received", "Changes of other nodes' health that were heard"),
-    ("health_refused", "health_refused", "Health of other nodes that could not be read"),
-)
+_COUNTERS = {
+    "probes": "Members that were probed",
+    "probes_failed": "Probes that nothing answered",
+    "probes_indirect": "Probes that needed helpers",
+    "probes_by_stream": "Probes that only a stream answered: UDP may be blocked",
+    "suspicions": "Members that became suspects",
+    "accusations": "Suspicions that this node began or confirmed",
+    "refutations": "Accusations of this node that it refuted",
+    "false_alarms": "Suspects that turned out to live",
+    "failures": "Members that were declared dead",
+    "late_returns": "Members declared dead that turned out to live",
+    "joins": "Members that joined",
+    "leaves": "Members that left",
+    "relays": "Pings sent on behalf of others",
+    "nacks_sent": "Pings on behalf of others that got no answer",
+    "packets_sent": "Datagrams sent",
+    "packets_received": "Datagrams received",
+    "bytes_sent": "Bytes of datagrams sent",
+    "bytes_received": "Bytes of datagrams received",
+    "stream_bytes_sent": "Bytes sent on streams",
+    "stream_bytes_received": "Bytes received on streams",
+    "streams_failed": "Streams that broke or made no sense",
+    "malformed": "Datagrams and messages that were dropped because they made no sense",
+    "messages_refused": "Messages of datagrams that were dropped because too many came in a second",
+    "states_refused": "States that were dropped because others waited to be merged",
+    "members_refused": "New members that were refused because the pool is full",
+    "send_errors": "Datagrams that this machine refused to send",
+    "lags": "Times that this node's event loop was late",
+    "lag_seconds": "How late this node's event loop was, together",
+    "health_received": "Changes of other nodes' health that were heard",
+    "health_refused": "Health of other nodes that could not be read",
+}
+"""Maps a field of `Counters`, which also names its metric, to the text of the metric."""
 
 
 class GossipCollector(Collector):
@@ -66,8 +62,8 @@ class GossipCollector(Collector):
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        for field, name, text in _COUNTERS:
-            yield CounterMetricFamily(f"tenure_gossip_{name}", text, value=float(getattr(self._node.counters, field)))
+        for field, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"tenure_gossip_{field}", text, value=float(getattr(self._node.counters, field)))
         states = Counter(member.state.name.lower() for member in self._node.members)
         members = GaugeMetricFamily("tenure_gossip_members", "Known members by state", labels=["state"])
         for state in ("alive", "suspect", "dead", "left"):
