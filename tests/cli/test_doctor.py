@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from tenure.cli.doctor import deployment
 from tenure.cli.root import tenure
-from tenure.engines import Finding, Level, MemoryEngine, Refusal
+from tenure.engines import MemoryEngine
+from tenure.engines.contracts import Finding, Level, Refusal
 
 
 def doctor(*arguments: str) -> tuple[int, str]:

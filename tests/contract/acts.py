@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenure.engines import Message
+from tenure.engines.contracts import Message
 from tenure.errors import ReceiptHandleExpiredError
 
 ACTS: dict[str, Callable[[Message[Any, Any]], None]] = {

@@ -12,7 +12,8 @@ from tests.contract.case import Background, EngineCase
 from tests.patience import wait_until
 from tests.process.stillness import Stillness
 
-from tenure.engines import Consumer, Engine, Exchanged, FailureCause, Mailbox, Message, Outgoing, Settlement
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import Consumer, Exchanged, FailureCause, Message, Settlement
 from tenure.errors import LimitError, MailboxClosedError, ReceiptHandleExpiredError, ReplyNotAvailableError
 
 LONG = 60.0

@@ -9,7 +9,8 @@ import pytest
 from tests.contract.acts import assert_every_act_is_refused
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Failure, Mailbox, Message, Outgoing
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import Failure, Message
 from tenure.errors import KeyRefusedError, LimitError
 
 

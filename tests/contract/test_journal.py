@@ -8,7 +8,8 @@ import pytest
 from tests.contract.case import Background, EngineCase
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, Journal
+from tenure.engines import Engine
+from tenure.engines.contracts import Journal
 from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, StaleSnapshotError, Truncated
 
 

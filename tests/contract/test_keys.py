@@ -8,8 +8,8 @@ import pytest
 from tests.contract.acts import assert_every_act_is_refused
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Mailbox, Message, Outgoing
-from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import KEY_MEMORY_S, Message
 from tenure.errors import KeyRefusedError
 
 

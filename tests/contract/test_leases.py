@@ -6,7 +6,8 @@ import pytest
 from tests.contract.acts import ACTS, assert_every_act_is_refused
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Mailbox, Message, Outgoing
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import Message
 from tenure.errors import ReceiptHandleExpiredError
 
 Box = Mailbox[str, str]

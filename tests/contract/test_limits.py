@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure.engines import Engine, Fence, Outgoing
+from tenure.engines import Engine, Outgoing
 from tenure.engines.contracts import (
     MAX_APPEND_BYTES,
     MAX_BODY_BYTES,
@@ -16,6 +16,7 @@ from tenure.engines.contracts import (
     MAX_MESSAGES,
     MAX_STORE_BYTES,
     MAX_VISIBILITY_S,
+    Fence,
 )
 from tenure.errors import LimitError
 

@@ -13,7 +13,8 @@ from tests.patience import wait_until
 from tests.process.stillness import Stillness
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, Mailbox, Message, Outgoing
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import Message
 
 LONG = 60.0  # a poll that ends much sooner was woken
 SOON = 45.0  # generous: the machine may be busy

@@ -21,7 +21,7 @@ from tests.contract.case import EngineCase
 from tests.contract.model import LIMIT, Mail, Model
 from tests.soak import sized
 
-from tenure.engines import Message, Settlement
+from tenure.engines.contracts import Message, Settlement
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
 
 KEYS = st.sampled_from([None, None, "a", "b"])

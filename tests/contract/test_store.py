@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Fence
-from tenure.engines.contracts import MAX_SCAN_BYTES
+from tenure.engines import Engine
+from tenure.engines.contracts import MAX_SCAN_BYTES, Fence
 from tenure.errors import LimitError, StaleFenceError
 
 

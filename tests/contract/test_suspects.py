@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Mailbox, Message, Outgoing
+from tenure.engines import Engine, Mailbox, Outgoing
+from tenure.engines.contracts import Message
 
 Box = Mailbox[Any, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.case import EngineCase
 
-from tenure.engines import Engine, Withdrawal
+from tenure.engines import Engine
+from tenure.engines.contracts import Withdrawal
 from tenure.errors import KeyRefusedError, LimitError
 
 GONE, LEASED, ABSENT = Withdrawal.WITHDRAWN, Withdrawal.LEASED, Withdrawal.ABSENT

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from tenure.clock import ManualClock
-from tenure.engines import NO_REPLY, Engine, MemoryEngine, Message, Outgoing, Settlement, Withdrawal
-from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.engines import Engine, MemoryEngine, Outgoing
+from tenure.engines.contracts import KEY_MEMORY_S, NO_REPLY, Message, Settlement, Withdrawal
 from tenure.engines.mailbox_records import STARTED, MessageRecord
 from tenure.engines.mailbox_state import MailboxState
 from tenure.errors import TenureError

@@ -12,9 +12,9 @@ import pytest
 from tests.formats.restoring import Restored
 
 from tenure.clock import SystemClock
-from tenure.engines import Engine, Mailbox, Message
+from tenure.engines import Engine, Mailbox
 from tenure.engines.aio import calling
-from tenure.engines.contracts import Fence
+from tenure.engines.contracts import Fence, Message
 from tenure.errors import KeyRefusedError, StaleFenceError
 from tenure.jobs.queues import SetQueue
 from tenure.nodes.gate.leader import ARCHIVE as GATE_ARCHIVE

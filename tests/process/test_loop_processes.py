@@ -16,7 +16,8 @@ import pytest
 from tests.process.stillness import Stillness
 
 from tenure.backoff import Retry
-from tenure.engines import Engine, Message
+from tenure.engines import Engine
+from tenure.engines.contracts import Message
 from tenure.errors import LoopDiedError, LoopProcessError
 from tenure.work import FunctionLoop, LoopGroup
 

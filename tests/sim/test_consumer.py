@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.sim.test_engine import break_engine, play
 
-from tenure.engines import Settlement
+from tenure.engines.contracts import Settlement
 from tenure.errors import EngineUnavailableError
 from tenure.sim import Host, NetworkLink, World
 

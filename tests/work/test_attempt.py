@@ -12,7 +12,8 @@ from tenure import workflow
 from tenure.beat.board import BeatBoard
 from tenure.beat.record import Phase
 from tenure.clock import ManualClock
-from tenure.engines import MemoryEngine, Message
+from tenure.engines import MemoryEngine
+from tenure.engines.contracts import Message
 from tenure.errors import BoardError
 from tenure.logs import NodeLog
 from tenure.work.attempt import Attempt

@@ -10,7 +10,8 @@ import pytest
 
 from tenure.backoff import Retry
 from tenure.clock import ManualClock
-from tenure.engines import MemoryEngine, Message
+from tenure.engines import MemoryEngine
+from tenure.engines.contracts import Message
 from tenure.errors import EngineUnavailableError
 from tenure.logs import NodeLog, log_to
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult

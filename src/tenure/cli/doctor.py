@@ -18,7 +18,8 @@ from tenure.cli.options import console, print_json, show
 from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.control.messages.nodes import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
-from tenure.engines import Engine, Finding, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Finding, Level
 from tenure.engines.urls import redact
 from tenure.errors import TenureError
 from tenure.jobs.settings import STUCK_THRESHOLD_S

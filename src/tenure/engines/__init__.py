@@ -1,82 +1,17 @@
-"""Where work and decisions live. `Engine.open(url)` is the way in; `contracts` says what every engine promises."""
+"""Where work and decisions live. `Engine.open(url)` is the way in; `contracts` says what every engine promises, and has all its names.
 
-from __future__ import annotations
+An engine is imported when it is asked for: `import tenure` stays fast.
+"""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tenure.engines.contracts import (
-    NO_REPLY,
-    Consumer,
-    DeadLetter,
-    DeadLetters,
-    Depth,
-    Election,
-    Engine,
-    Entry,
-    Exchanged,
-    Failure,
-    FailureCause,
-    Fence,
-    Finding,
-    Head,
-    Journal,
-    Leader,
-    Level,
-    Mailbox,
-    Message,
-    Outgoing,
-    Refusal,
-    Sent,
-    Settlement,
-    Snapshot,
-    Store,
-    Term,
-    Ticket,
-    Withdrawal,
-)
+from tenure import lazy_names
 
 if TYPE_CHECKING:
-    from tenure.engines.memory import InMemoryMailbox, MemoryEngine
+    from tenure.engines.contracts import Engine as Engine
+    from tenure.engines.contracts import Mailbox as Mailbox
+    from tenure.engines.contracts import Outgoing as Outgoing
+    from tenure.engines.memory import InMemoryMailbox as InMemoryMailbox
+    from tenure.engines.memory import MemoryEngine as MemoryEngine
 
-
-def __getattr__(name: str) -> Any:
-    """An engine is imported when it is asked for: `import tenure` stays fast."""
-    if name in ("InMemoryMailbox", "MemoryEngine"):
-        from tenure.engines import memory
-
-        return getattr(memory, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "NO_REPLY",
-    "Consumer",
-    "DeadLetter",
-    "DeadLetters",
-    "Depth",
-    "Election",
-    "Engine",
-    "Entry",
-    "Exchanged",
-    "Failure",
-    "FailureCause",
-    "Fence",
-    "Finding",
-    "Head",
-    "InMemoryMailbox",
-    "Journal",
-    "Leader",
-    "Level",
-    "Mailbox",
-    "MemoryEngine",
-    "Message",
-    "Outgoing",
-    "Refusal",
-    "Sent",
-    "Settlement",
-    "Snapshot",
-    "Store",
-    "Term",
-    "Ticket",
-    "Withdrawal",
-]
+__getattr__ = lazy_names(__name__, {"contracts": "Engine Mailbox Outgoing", "memory": "InMemoryMailbox MemoryEngine"})

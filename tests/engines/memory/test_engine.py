@@ -4,8 +4,8 @@ import pytest
 from tests.memory import kept_bytes
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence, MemoryEngine
-from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.engines import MemoryEngine
+from tenure.engines.contracts import KEY_MEMORY_S, Fence
 from tenure.errors import StaleFenceError
 
 

@@ -18,7 +18,8 @@ from tests.engines.nats.removing import remove_streams
 from tests.patience import wait_until
 from tools.servers.nats import Nats
 
-from tenure.engines import Engine, Fence, Outgoing
+from tenure.engines import Engine, Outgoing
+from tenure.engines.contracts import Fence
 from tenure.engines.nats import NatsEngine, commands
 from tenure.errors import EngineClosedError, EngineUnavailableError, EngineWentBackError
 from tools.servers import FaultProxy

@@ -11,7 +11,8 @@ import pytest
 from tests.contract.case import Background
 from tests.patience import wait_until
 
-from tenure.engines import Outgoing, Settlement
+from tenure.engines import Outgoing
+from tenure.engines.contracts import Settlement
 from tenure.engines.nats import NatsEngine, pending_commands, polls
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import consumer as consumer_file

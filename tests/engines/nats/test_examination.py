@@ -13,7 +13,8 @@ from nats.js.api import StreamConfig
 from tools.servers.nats import Nats, NatsCluster
 from tools.servers.process import free_port
 
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.engines.nats import NatsEngine, examination
 from tenure.errors import ConfigurationError, EngineRefusedError, EngineUnavailableError
 

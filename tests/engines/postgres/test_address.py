@@ -14,7 +14,8 @@ from psycopg import sql
 
 from tenure.cli.root import tenure
 from tenure.clock import ManualClock, SystemClock
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.engines.postgres import PostgresEngine, address
 from tenure.engines.postgres.address import read_url
 from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineUnavailableError

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tenure.engines import Outgoing, Settlement
+from tenure.engines import Outgoing
+from tenure.engines.contracts import Settlement
 from tenure.engines.postgres import PostgresEngine
 from tenure.engines.postgres.connections import PostgresConnections
 

@@ -15,7 +15,8 @@ import pytest
 from psycopg import sql
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence, Outgoing
+from tenure.engines import Outgoing
+from tenure.engines.contracts import Fence
 from tenure.engines.postgres import PostgresEngine
 from tenure.errors import (
     EngineBusyError,

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tenure.engines import Engine, Fence, Level, Outgoing
+from tenure.engines import Engine, Outgoing
+from tenure.engines.contracts import Fence, Level
 from tools.servers import PgBouncer, Postgres
 
 pytestmark = pytest.mark.slow

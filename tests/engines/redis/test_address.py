@@ -12,7 +12,8 @@ from tools.servers.redis import DURABLE, VOLATILE
 
 from tenure.cli.root import tenure
 from tenure.clock import ManualClock
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.engines.redis import RedisEngine, address
 from tenure.engines.redis.address import read_url
 from tenure.errors import (

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenure.engines import Engine, Outgoing, Settlement
+from tenure.engines import Engine, Outgoing
+from tenure.engines.contracts import Settlement
 from tenure.engines.redis import RedisEngine
 from tenure.engines.redis.connections import RedisSession
 

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence, Outgoing
-from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.engines import Outgoing
+from tenure.engines.contracts import KEY_MEMORY_S, Fence
 from tenure.engines.redis import RedisEngine
 from tenure.engines.redis.address import read_url
 from tenure.errors import (

@@ -18,7 +18,8 @@ from tests.engines.waiting import Poll
 from tests.patience import wait_until
 from tools.servers.redis import DURABLE
 
-from tenure.engines import Engine, Outgoing, Settlement, server_wakeups
+from tenure.engines import Engine, Outgoing, server_wakeups
+from tenure.engines.contracts import Settlement
 from tenure.engines.redis import RedisEngine, handover
 from tenure.engines.redis import connections as scripts
 from tenure.engines.redis.connections import script

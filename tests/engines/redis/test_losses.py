@@ -13,7 +13,8 @@ import pytest
 from tests.patience import wait_until
 from tools.servers.redis import DURABLE, VOLATILE
 
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.engines.redis.connections import script
 from tenure.errors import (
     EngineRefusedError,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.engines.servers.conftest import Kind
 
-from tenure.engines import Consumer, Engine, Message, Settlement
+from tenure.engines import Engine
+from tenure.engines.contracts import Consumer, Message, Settlement
 from tenure.errors import MailboxConnectionError
 from tools.servers import FaultProxy
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.engines.servers.conftest import Kind
 
-from tenure.engines import Engine, Fence, Outgoing
+from tenure.engines import Engine, Outgoing
+from tenure.engines.contracts import Fence
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,

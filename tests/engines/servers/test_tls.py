@@ -14,7 +14,8 @@ from tests.engines.waiting import Poll
 from tests.patience import wait_until
 from tools.servers.tls import Authority, Certificate
 
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.errors import ConfigurationError, TenureError
 from tools.servers import CannotStart, Nats, Postgres, TlsRedis
 

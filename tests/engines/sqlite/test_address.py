@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, Level
+from tenure.engines import Engine
+from tenure.engines.contracts import Level
 from tenure.engines.sqlite import address
 from tenure.engines.sqlite.address import Synchronous, read_url
 from tenure.errors import ConfigurationError

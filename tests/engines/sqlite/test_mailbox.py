@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.engines.sqlite.conftest import Opener
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, Message, Outgoing, Settlement
+from tenure.engines import Engine, Outgoing
+from tenure.engines.contracts import Message, Settlement
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.sqlite import SqliteEngine, open_sqlite
 from tenure.errors import MailboxError, ReceiptHandleExpiredError

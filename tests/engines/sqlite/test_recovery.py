@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence, Outgoing
+from tenure.engines import Outgoing
+from tenure.engines.contracts import Fence
 from tenure.engines.sqlite import SqliteEngine, open_sqlite
 
 WAL_HEADER = 32

@@ -8,8 +8,8 @@ import pytest
 from tests.engines.sqlite.conftest import Opener
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence, Outgoing
-from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.engines import Outgoing
+from tenure.engines.contracts import KEY_MEMORY_S, Fence
 from tenure.engines.sqlite import SqliteEngine
 from tenure.errors import KeyRefusedError, StaleFenceError
 
