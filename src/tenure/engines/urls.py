@@ -124,7 +124,8 @@ ENGINES = {
 }
 
 
-def open_engine(url: str, clock: Clock) -> Engine:
+def open_engine(url: str, clock: Clock, *, shared: bool = False) -> Engine:
+    """Opens an engine. With `shared` it may use a connection together with other engines of this process: NATS would read its log for each."""
     scheme = urlsplit(url).scheme
     if scheme not in ENGINES:
         raise ConfigurationError(
@@ -140,7 +141,7 @@ def open_engine(url: str, clock: Clock) -> Engine:
         raise ConfigurationError(
             f"the {scheme} engine needs the package {error.name!r}", remedy=f"pip install 'tenure[{extra}]'"
         ) from error
-    engine: Engine = getattr(found, function)(url, clock)
+    engine: Engine = getattr(found, function)(url, clock, **({"shared": True} if shared and extra == "nats" else {}))
     return engine
 
 
@@ -164,7 +165,7 @@ class PatientOpening:
     def attempt(self) -> Engine | None:
         """Returns the engine, or None when it is away. It waits for an answer as long as the URL says."""
         try:
-            engine = open_engine(self._url, self._clock)
+            engine = open_engine(self._url, self._clock, shared=True)
         except EngineError as error:
             if not error.retryable:
                 raise

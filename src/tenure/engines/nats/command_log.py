@@ -249,6 +249,11 @@ class CommandLog:
             ) from None
 
     @property
+    def usable(self) -> bool:
+        """Returns False when every call is refused for good: the log was closed, went back or cannot be read."""
+        return self._broken is None
+
+    @property
     def alive(self) -> bool:
         return self._follower.alive
 

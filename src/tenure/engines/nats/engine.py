@@ -43,14 +43,13 @@ from tenure.engines.nats import commands as c
 from tenure.engines.nats import connection as background
 from tenure.engines.nats import examination
 from tenure.engines.nats.address import ApiError, NatsSettings, read_url
-from tenure.engines.nats.command_log import CommandLog
 from tenure.engines.nats.commands import AnyCommand
-from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.consumer import NatsConsumer
 from tenure.engines.nats.journal import NatsJournal
 from tenure.engines.nats.mailbox import NatsMailbox, NatsMessage, entry_parts_of, send_across
 from tenure.engines.nats.polls import NatsPolls
-from tenure.engines.nats.streams import BlobGoneError, Blobs, Names
+from tenure.engines.nats.process_log import logs_of
+from tenure.engines.nats.streams import BlobGoneError, Names
 from tenure.errors import (
     EngineClosedError,
     EngineError,
@@ -217,7 +216,10 @@ class NatsEngine(CheckedEngine):
     handles = HandleTypes(NatsMailbox, NatsJournal, NatsElection, NatsStore, NatsConsumer)
     refusals = REFUSALS
 
-    def __init__(self, settings: NatsSettings, clock: Clock, random: Random | None = None) -> None:
+    def __init__(
+        self, settings: NatsSettings, clock: Clock, random: Random | None = None, *, shared: bool = False
+    ) -> None:
+        """With `shared` it may use one log together with other engines of this process."""
         self.url = settings.shown
         self.clock = clock
         self.settings = settings
@@ -232,26 +234,14 @@ class NatsEngine(CheckedEngine):
         """Closed with the engine."""
         self._background = background.enter()
         try:
-            self._background.run(self._open(random or fresh_random()))
+            self._background.run(self._open(random or fresh_random(), shared))
         except BaseException:
             background.leave(self._background)
             raise
 
-    async def _open(self, random: Random) -> None:
-        self.link = NatsConnection(self.settings, self.clock, random)
-        self.blobs = Blobs(self.link, self.names)
-        self.log = CommandLog(self.link, self.names, self.blobs)
-        await self.link.open()
-        try:
-            await examination.must_be_usable(self.link)
-            await self.blobs.open()
-            await self.log.open()
-        except BaseException as error:
-            await self.log.close()
-            await self.link.close()
-            if isinstance(error, ApiError):
-                raise self.link.told(error, f"opening {self.url}") from error
-            raise
+    async def _open(self, random: Random, shared: bool) -> None:
+        self._process = await logs_of(self._background).enter(self.settings, self.clock, random, shared=shared)
+        self.link, self.blobs, self.log = self._process.link, self._process.blobs, self._process.log
 
     def now(self) -> float:
         answer = self.call("now", self._now, lost=EngineUnavailableError)
@@ -282,12 +272,9 @@ class NatsEngine(CheckedEngine):
         background.leave(self._background)
 
     async def _close(self, journals: list[NatsJournal]) -> None:
-        with contextlib.suppress(EngineError):
-            await self.log.standing.withdraw_all()
-        await self.log.close()
         for journal in journals:
             await journal.stop()
-        await self.link.close()
+        await logs_of(self._background).leave(self._process)
 
     # What its handles use
 
@@ -382,5 +369,5 @@ class NatsEngine(CheckedEngine):
         return answer
 
 
-def open_nats(url: str, clock: Clock) -> NatsEngine:
-    return NatsEngine(read_url(url), clock)
+def open_nats(url: str, clock: Clock, *, shared: bool = False) -> NatsEngine:
+    return NatsEngine(read_url(url), clock, shared=shared)
