@@ -67,6 +67,12 @@ main()
     assert done.stdout.partition("Usage")[0] == said
 
 
+def test_the_engine_on_redis_imports_no_more_than_the_parser_of_its_answers() -> None:
+    """redis-py took longer to import than all the rest of a worker's supervisor."""
+    code = "import sys, tenure.engines.redis.engine; print([m for m in ('redis', 'opentelemetry') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 PAGE = Path(tenure.control.__file__).parent / "dashboard" / "js"
 
 

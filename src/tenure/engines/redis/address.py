@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-import redis.exceptions as r
 
 from tenure.clock import Clock
 from tenure.engines.contracts import Finding, Level
+from tenure.engines.redis.session import RedisRefused
 from tenure.engines.sessions import clock_finding
 from tenure.engines.urls import Options, on_off, redact, seconds, whole
 from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineVersionError
 
 if TYPE_CHECKING:
-    from tenure.engines.redis.connections import RedisSession
+    from tenure.engines.redis.session import RedisSession
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,62}")
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -39,7 +39,7 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     """The password, to be taken out of whatever a server or a library says; empty when there is none."""
     connection: dict[str, Any]
-    """For redis-py's connection."""
+    """The options of a session: where it connects, how it logs in and encrypts."""
     tls: bool = False
     namespace: str = "tenure"
     wait: int = 0
@@ -82,7 +82,6 @@ def read_url(url: str) -> RedisSettings:
         # Half of what a call may take: then an attempt to connect ends before the call that waits for it gives up.
         "socket_connect_timeout": max(0.1, timeout_s / 2),
         "client_name": "tenure",
-        "protocol": 2,
         **tls,
     }
     return RedisSettings(
@@ -291,7 +290,9 @@ def notifications(session: RedisSession, settings: RedisSettings) -> list[Findin
         session.ask("SUBSCRIBE", channel)
         session.ask("UNSUBSCRIBE", channel)
         session.ask("PUBLISH", channel, "")
-    except r.NoPermissionError:
+    except RedisRefused as error:
+        if error.word != "NOPERM":
+            raise
         remedy = f"ACL SETUSER name &{settings.prefix}*"
         return [Finding(Level.ERROR, "this user may not use the channels that wake waiting consumers", remedy)]
     return [Finding(Level.OK, "waiting consumers are woken at once (publish and subscribe are allowed)")]
@@ -306,7 +307,7 @@ def setting(session: RedisSession, name: str) -> str | None:
     """None when this user may not read settings, as on many hosted servers."""
     try:
         answer = session.ask("CONFIG", "GET", name)
-    except r.ResponseError:
+    except RedisRefused:
         return None
     return answer[1].decode() if answer else None
 

@@ -1,7 +1,6 @@
 """Scripts on sessions of Redis: one round trip each, and the count of writes that finds out a server which lost some.
 
-`engines.sessions` borrows, loses and opens sessions again. In one session redis-py connects, logs in and speaks TLS, and hiredis packs and
-parses.
+`engines.sessions` borrows, loses and opens sessions again; `session.py` is one of them.
 
 Every answer begins with the number of writes that the server has counted for this engine object, and every call says the
 highest number that it has seen. So a server that lost an acknowledged write is found out by the next call, whatever it is
@@ -14,25 +13,30 @@ happened.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import hiredis
 import msgspec
-import redis.exceptions as r
-from redis.connection import Connection, SSLConnection
 
 from tenure.clock import Clock
 from tenure.engines.checked_handles import OperationMetrics
 from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.engines.redis.address import RedisSettings
+from tenure.engines.redis.session import (
+    Argument,
+    Command,
+    RedisAnswerLate,
+    RedisConnectionLost,
+    RedisFailure,
+    RedisRefused,
+    RedisSession,
+)
 from tenure.engines.sessions import Sessions
 from tenure.engines.urls import certificate_refused, certificate_remedy
 from tenure.errors import (
@@ -72,58 +76,40 @@ _WORDS: dict[str, tuple[type[TenureError], str | None]] = {
     "LOADING": (EngineUnavailableError, "The server reads its data from disk: wait"),
     "MASTERDOWN": (EngineUnavailableError, None),
 }
-# redis-py takes the first word away where it has a class for it.
-_CLASSES: tuple[tuple[type[r.RedisError], str], ...] = (
-    (r.OutOfMemoryError, "OOM"),
-    (r.NoPermissionError, "NOPERM"),
-    (r.ReadOnlyError, "READONLY"),
-    (r.BusyLoadingError, "LOADING"),
-    (r.AuthenticationError, "WRONGPASS"),
-    (r.MovedError, "MOVED"),
-    (r.MasterDownError, "MASTERDOWN"),
-    (r.ClusterDownError, "CLUSTERDOWN"),
-)
-
-
-def is_lost(error: r.RedisError) -> bool:
-    """Returns True when the session can be used no more. One whose server became a replica must find the new primary."""
-    return isinstance(error, r.ConnectionError | r.TimeoutError | r.ReadOnlyError | r.InvalidResponse)
 
 
 def translate(
-    error: r.RedisError, where: str, secret: str, lost: type[EngineUnavailableError], patience_s: float = 0.0
+    error: RedisFailure, where: str, secret: str, lost: type[EngineUnavailableError], patience_s: float = 0.0
 ) -> TenureError:
     """The error that a caller gets. `secret` never appears in it."""
     text = " ".join(str(error).split()).rstrip(".")
-    if isinstance(error, r.TimeoutError):
+    if isinstance(error, RedisAnswerLate):
         text = f"the server did not answer within {patience_s:g} s"
     if secret:
         text = text.replace(secret, "***")
-    if certificate_refused(text) or (isinstance(error, r.ConnectionError) and "No such file" in text):
+    if certificate_refused(text) or (isinstance(error, RedisConnectionLost) and "No such file" in text):
         return ConfigurationError(f"{where}: {text}", remedy=certificate_remedy("?ssl_ca_certs="))
     word = _word(error, text)
     if word in _WORDS:
         kind, remedy = _WORDS[word]
         fact = f"{where}: {text.removeprefix(word).strip() if word == 'WENTBACK' else text}"
         return (lost if kind is EngineUnavailableError else kind)(fact, remedy=remedy)
-    if is_lost(error):
+    if error.ends_session:
         return lost(f"{where}: {text}")
     return EngineError(f"{where}: {text}")
 
 
-def _word(error: r.RedisError, text: str) -> str:
-    for kind, word in _CLASSES:
-        if isinstance(error, kind):
+def _word(error: RedisFailure, text: str) -> str:
+    for word in (error.word, text.partition(" ")[0]):
+        if word in _WORDS:
             return word
-    first = text.partition(" ")[0]
-    if first in _WORDS:
-        return first
     # An error that a command met inside of a script is told in the middle of the script's own.
     if "No permissions" in text:
         return "NOPERM"
     return next((word for word in _WORDS if f"-{word} " in text or f" {word} " in text), "")
 
 
+_FOLDER = Path(__file__).parent / "lua"
 _HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
 HANDED_S = 10.0
 """The lease of a message that was handed over, until its consumer answers: as long as that of work which was claimed and not started."""
@@ -154,19 +140,17 @@ class Script(msgspec.Struct, frozen=True):
 
 def every_script() -> list[Script]:
     """All of them, to be loaded when an engine opens."""
-    folder = files(__package__) / "lua"
-    return [script(path.name.removesuffix(".lua")) for path in folder.iterdir() if path.name.endswith(".lua")]
+    return [script(path.stem) for path in _FOLDER.glob("*.lua")]
 
 
 @cache
 def script(name: str) -> Script:
     """Read from the package when it is first needed."""
-    folder = files(__package__) / "lua"
-    body = (folder / f"{name}.lua").read_text()
+    body = (_FOLDER / f"{name}.lua").read_text()
     header = _HEADER.match(body)
     if header is None:
         raise ValueError(f"{name}.lua does not begin with '-- uses: …'")
-    parts = [(folder / "parts" / f"{part}.lua").read_text() for part in header[1].split()]
+    parts = [(_FOLDER / "parts" / f"{part}.lua").read_text() for part in header[1].split()]
     # Comments are for readers of the files; the server parses the script anew after each restart.
     source = _COMMENT.sub("", "".join([*parts, body]))
     for constant, value in _CONSTANTS.items():
@@ -175,58 +159,9 @@ def script(name: str) -> Script:
     return Script(name, source, sha, header[2] is not None)
 
 
-Argument = str | bytes | int
-Command = Sequence[Argument]
-_pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub allows a tuple of one only
-
-
-class RedisSession:
-    """Opened by making it. Every method raises redis-py's errors; after one that lost the connection it is of no use."""
-
-    def __init__(self, settings: RedisSettings) -> None:
-        kind: Any = SSLConnection if settings.tls else Connection  # redis-py's connections are not typed
-        self._connection = kind(**settings.connection)
-        self._connection.connect()
-
-    def send(self, *commands: Command) -> None:
-        """Several commands in one go: each will be answered."""
-        packed = [_pack(tuple(command)) for command in commands]
-        self._connection.send_packed_command(packed if len(packed) == 1 else [b"".join(packed)], check_health=False)
-
-    def read(self) -> Any:
-        return self._connection.read_response()
-
-    def ask(self, *words: Argument) -> Any:
-        """One command and its answer."""
-        self.send(words)
-        return self.read()
-
-    def pending(self, within_s: float = 0) -> bool:
-        """Returns True when bytes can be read, at once or within the given seconds."""
-        return bool(self._connection.can_read(within_s))
-
-    @property
-    def connected(self) -> bool:
-        return bool(self._connection.is_connected)
-
-    @property
-    def fresh(self) -> bool:
-        """Returns True when the session can be used: an idle one on which bytes wait was closed by the server, or is out of step."""
-        try:
-            return not self.pending()
-        except r.RedisError:
-            return False
-
-    def fileno(self) -> int:
-        return int(self._connection._sock.fileno())
-
-    def close(self) -> None:
-        with contextlib.suppress(r.RedisError, OSError):
-            self._connection.disconnect()
-
-
 Answer = list[Any]
 
+NO_SCRIPT = "NOSCRIPT"
 COUNT_KEPT_S = 30 * 86_400
 """The seconds for which the count of an engine object is kept after its last use."""
 _TOUCH_EVERY_S = 3_600.0
@@ -235,7 +170,7 @@ _TOUCH_EVERY_S = 3_600.0
 class RedisConnections(Sessions[RedisSession]):
     """Runs scripts, one round trip each."""
 
-    errors = r.RedisError
+    errors = RedisFailure
     settings: RedisSettings
 
     def __init__(
@@ -252,10 +187,10 @@ class RedisConnections(Sessions[RedisSession]):
     def open_session(self) -> RedisSession:
         return RedisSession(self.settings)
 
-    def is_broken(self, session: RedisSession, error: r.RedisError) -> bool:
-        return not session.connected or is_lost(error)
+    def is_broken(self, session: RedisSession, error: RedisFailure) -> bool:
+        return not session.connected or error.ends_session
 
-    def translated(self, error: r.RedisError, where: str, lost: type[EngineUnavailableError]) -> TenureError:
+    def translated(self, error: RedisFailure, where: str, lost: type[EngineUnavailableError]) -> TenureError:
         return translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
 
     def renew_after_fork(self) -> None:
@@ -303,7 +238,10 @@ class RedisConnections(Sessions[RedisSession]):
         followers = [wait] if wanted.writes and self.settings.wait else []
         try:
             answer, replicas = self._ask(session, self.command(wanted, values), followers)
-        except r.NoScriptError:  # the server restarted, or somebody flushed its scripts
+        except RedisRefused as error:
+            if error.word != NO_SCRIPT:
+                raise
+            # The server restarted, or somebody flushed its scripts.
             answer, replicas = self._ask(session, self.command(wanted, values, whole=True), followers)
         if followers and replicas < self.settings.wait:
             raise lost(
@@ -318,7 +256,7 @@ class RedisConnections(Sessions[RedisSession]):
         session.send(command, *followers)
         try:
             answer: Answer = session.read()
-        except r.RedisError:
+        except RedisFailure:
             if session.connected:
                 for _ in followers:
                     session.read()

@@ -9,9 +9,9 @@ from tenure.engines.checked_consumer import CheckedSettlement, ClaimWish, Dead, 
 from tenure.engines.checked_mailbox import LostClaims
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.engines.long_poll import LookResult
-from tenure.engines.redis.connections import Argument
 from tenure.engines.redis.handover import HandoverPoll, Offer
 from tenure.engines.redis.mailbox import RedisMessage, microseconds, refusals, settle
+from tenure.engines.redis.session import Argument
 from tenure.errors import EngineUnavailableError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
-from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, every_script
+from tenure.engines.redis.connections import Answer, RedisConnections, every_script
 from tenure.engines.redis.consumer import RedisConsumer
 from tenure.engines.redis.handover import Offers, PipelinedCommands
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
@@ -25,6 +25,7 @@ from tenure.engines.redis.mailbox import (
     send_across,
     sent_outcomes,
 )
+from tenure.engines.redis.session import Argument, RedisSession
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine
 from tenure.errors import EngineUnavailableError, EngineVersionError, MailboxConnectionError

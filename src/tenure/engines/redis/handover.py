@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import msgspec
-import redis.exceptions as r
 
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.engines.long_poll import LongPolls, LookResult
-from tenure.engines.redis.connections import HANDED_S, Answer, Argument, RedisConnections, RedisSession, script
+from tenure.engines.redis.connections import HANDED_S, NO_SCRIPT, Answer, RedisConnections, script
+from tenure.engines.redis.session import Argument, RedisFailure, RedisRefused, RedisSession
 from tenure.engines.server_wakeups import ServerTopic
 from tenure.errors import EngineUnavailableError
 
@@ -91,7 +91,7 @@ class PipelinedCommands:
         with self._lock:
             self._closed = True
             if self._session is not None and self._pid == os.getpid():
-                with contextlib.suppress(r.RedisError, OSError):
+                with contextlib.suppress(RedisFailure, OSError):
                     while self._unanswered and self._session.pending(_LAST_ANSWERS_S):
                         self._read_one(self._session)
                 self._drop_session()
@@ -108,7 +108,7 @@ class PipelinedCommands:
                 for command in commands:
                     self._write_one(self._session, command)
                 return True
-            except (r.RedisError, OSError):
+            except (RedisFailure, OSError):
                 self._drop_session()
         try:
             self._session = self._connections.open_session()
@@ -117,7 +117,7 @@ class PipelinedCommands:
             for command in self._unanswered:
                 self._write_one(self._session, command)
             return True
-        except (r.RedisError, OSError):
+        except (RedisFailure, OSError):
             self._drop_session()
             self._unanswered.clear()
             return False
@@ -135,7 +135,7 @@ class PipelinedCommands:
                 if not self._unanswered:
                     return False  # an answer to no command: the server says that it closes
                 self._read_one(session)
-        except (r.RedisError, OSError):
+        except (RedisFailure, OSError):
             return False
         now, patience_s = self._connections.clock.monotonic(), self._connections.settings.timeout_s
         return not self._unanswered or now < self._unanswered[0].sent_at + patience_s
@@ -143,12 +143,14 @@ class PipelinedCommands:
     def _read_one(self, session: RedisSession) -> None:
         try:
             answer: Answer = session.read()
-        except r.NoScriptError:  # the server's scripts were flushed: send this one whole, as the last
+        except RedisRefused as error:
+            if error.ends_session:
+                raise
             command = self._unanswered.popleft()
-            self._unanswered.append(command)
-            self._write_one(session, command, whole=True)
-        except r.ResponseError:
-            self._unanswered.popleft()  # it was not done; the next call on the message says why
+            if error.word == NO_SCRIPT:  # the server's scripts were flushed: send this one whole, as the last
+                self._unanswered.append(command)
+                self._write_one(session, command, whole=True)
+            # Any other: it was not done, and the next call on the message says why.
         else:
             command = self._unanswered.popleft()
             self._connections.note_writes(answer[0])

@@ -13,7 +13,7 @@ import msgspec
 from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal
 from tenure.engines.checks import EntryPlace
 from tenure.engines.contracts import MAX_SCAN_BYTES, Entry, Fence, Head, Leader, Snapshot, Term
-from tenure.engines.redis.connections import Argument
+from tenure.engines.redis.session import Argument
 from tenure.errors import LimitError, Truncated
 
 if TYPE_CHECKING:

@@ -29,8 +29,9 @@ from tenure.engines.contracts import (
     Withdrawal,
 )
 from tenure.engines.long_poll import LookResult
-from tenure.engines.redis.connections import Answer, Argument
+from tenure.engines.redis.connections import Answer
 from tenure.engines.redis.handover import HandoverPoll, Offer
+from tenure.engines.redis.session import Argument
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
