@@ -50,7 +50,7 @@ def test_nor_does_a_gate_end_or_lose_what_was_not_struck(chunk: int) -> None:
     report = run_seeds(StruckGates, seeds)
     report.require_ok()
     assert share_struck(report, whose_turn(gates.calls_of(StruckGates), seeds)) > LEAST_STRUCK
-    assert report.tally["failed"] > 1
+    assert report.tally["failed"] >= 1
     assert report.tally["jobs"] > 4 * GATE_CHUNK
 
 

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from tenure.control.admission import Admission, AdmittedCaller, HttpLimits
 from tenure.control.messages.job_output import GetOutput, OutputPage
@@ -22,6 +21,9 @@ from tenure.control.messages.wire import Problem, Reply, Request
 from tenure.control.problems import base_headers, full, problem, refused
 from tenure.control.request_bounds import Visit
 from tenure.errors import NodeUnavailableError, TenureError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 class StreamItem(NamedTuple):
@@ -126,6 +128,8 @@ class StreamAnswers:
     async def answer(
         self, visit: Visit, caller: AdmittedCaller, message: Request, form: StreamFormat
     ) -> web.StreamResponse:
+        from aiohttp import web  # the simulator's nodes stream to no port, and run where there is no aiohttp
+
         if not self._admission.waiting.enter(caller.key):
             raise full()
         headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **base_headers(visit.request_id)}

@@ -232,10 +232,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             self._condition.notify_all()
 
     def _make_extender(self, config: LeaseExtenderConfig) -> LeaseExtender:
-        return LeaseExtender(config, kind=self.name, on_lost=self._on_lost, hand_over=self._hand_over)
-
-    def _on_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:
-        self.lease_lost(message, reason)
+        return LeaseExtender(config, kind=self.name, on_lost=self.lease_lost, hand_over=self._hand_over)
 
     # Taking
 
@@ -317,7 +314,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
                 reply = self.handle(message)
         except LeaseLostError as lost:
             if self._lease is not None and self._lease.lost:
-                return _nothing
+                return lambda: None  # the engine would refuse any settlement
             return partial(self._fail, message, lost)  # the work raised it of its own accord
         except Exception as error:
             return partial(self._fail, message, error)
@@ -352,7 +349,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
     def _settle(self, message: Message[BodyT, ReplyT], lease: LeaseHold | None, settle: Callable[[], None]) -> None:
         """Tell the engine, again and again while the lease lasts: an hour of work is not lost to a second without network."""
-        failures = 0
+        failures, now = 0, self.clock.boottime
         while lease is None or not lease.lost:
             try:
                 settle()
@@ -361,12 +358,12 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             except TenureError as error:
                 if not error.retryable:
                     raise
-                if self._left(message) <= 0:
+                if message.lease_left(now()) <= 0:
                     break
                 failures += 1
                 _logger.warning("%s could not settle message %s, and tries again: %s", self.name, message.id, error)
                 # Not `_pause`: being asked to stop is no reason to give finished work up.
-                self.clock.sleep(min(_RECONNECT.delay_s(failures, self._random.random()), self._left(message)))
+                self.clock.sleep(min(_RECONNECT.delay_s(failures, self._random.random()), message.lease_left(now())))
                 self.heartbeat.beat()
             else:
                 return
@@ -376,16 +373,9 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             "%s: the result of message %s is discarded: %s", self.name, message.id, reason or "its receipt expired"
         )
 
-    def _left(self, message: Message[BodyT, ReplyT]) -> float:
-        return message.lease_left(self.clock.boottime())
-
     def _ended(self, ending: Ending) -> None:
         self.endings[ending] += 1
         count_message(self.name, ending)
-
-
-def _nothing() -> None:
-    """Stands in for the settlement of work whose lease is gone: the engine would refuse one."""
 
 
 class FunctionLoop(MailboxLoop[BodyT, ReplyT], Generic[BodyT, ReplyT]):

@@ -64,7 +64,7 @@ class EntryDeliveries:
         self._in_order = asyncio.Lock()
         """The fold takes the command for an entry as saying that all earlier ones are done."""
         self.seen = 0
-        """What the entries up to this one bring is done, or due here: this handle has read them, or has written them."""
+        """The parts of the entries up to this one are done, or due here: this handle has read them, or has written them."""
         self._finishing = False
 
     async def deliver(self, seq: int, parts: EntryParts) -> DeliveredParts | None:

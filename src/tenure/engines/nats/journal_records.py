@@ -1,4 +1,4 @@
-"""What a journal's stream and its pointer hold: entries, as messages have them, and the place of the snapshot. Their fields are formats."""
+"""The records in a journal's stream and in its pointer: entries, as messages have them, and the place of the snapshot. Their fields are formats."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Ledger:
         self.seq = 0
         self.now = 0.0
         self._place = ""
-        """Of the command in the log: names what it sends, so it is unique."""
+        """The place in the log of the command that is folded. It names what the command sends, so it is unique."""
         self.boxes: dict[str, LoggedMailbox] = {}
         self.seats: dict[str, Seat] = {}
         self.values = Values()

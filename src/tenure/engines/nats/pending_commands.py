@@ -67,7 +67,7 @@ class PendingCommands:
         self._ride: asyncio.Task[None] | None = None
         """Sends them when none comes."""
         self._ridden: set[asyncio.Future[Any]] = set()
-        """Of those that left so, or are to, and have not come back."""
+        """The answers that riding commands wait for, sent or not yet."""
 
     async def open(self) -> None:
         self._inbox = self._link.client.new_inbox()
@@ -232,6 +232,11 @@ class LogPoll(Poll):
         else:
             self.handed = handed
         self.ring()
+
+    def accept(self) -> Handed | None:
+        """Returns what was handed over and is not taken yet: it is the caller's from now on."""
+        handed, self.handed = self.handed, None
+        return handed
 
     def doubt(self) -> None:
         self.doubtful = True

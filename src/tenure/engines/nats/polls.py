@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 LINGER_S = 0.008
-"""Who was given work a moment ago leaves its next claim this much later: most work ends sooner, and what settles it claims as well."""
+"""A consumer that was given work a moment ago leaves its next claim this much later: most work ends sooner, and what settles it claims as well."""
 RECENT_S = 0.1
 
 
@@ -58,34 +58,43 @@ class NatsPolls:
             if lingers and await self._linger(poll):
                 return None
             while True:
-                seconds = max(0.001, end - self.engine.clock.monotonic())
-                asked, receipt = self.engine.clock.boottime(), log.new_id()
-                poll.doubtful, poll.take = False, None
-                log.standing.begin(receipt, self._box, poll)
+                asked, receipt = self._begin_claim(poll)
                 try:
-                    if rides := rides and not log.may_hold(*self.watched()):
-                        log.riding.add(self)
-                    told = await self.engine.timed("receive", log.ask(command(receipt, seconds), rides=rides))
-                    rides = False
+                    stands_s = max(0.001, end - self.engine.clock.monotonic())
+                    told, rides = await self._leave(command(receipt, stands_s), rides=rides), False
                     if not await self._is_done(told, noted):
                         continue
                     if told.deliveries:
                         return Claimed(receipt, asked + lease, told.deliveries, {})
-                    if poll.handed is not None:  # between the fold's answer and this line
-                        handed, poll.handed = poll.handed, None
+                    if (handed := poll.accept()) is not None:  # between the fold's answer and this line
                         return log.standing.accept(handed, asked, told.at)
                     poll.take = _taker(self.engine, answer, asked, told.at)
-                    await self._wait(poll, end, receipt)
-                    if poll.taken or poll.over or self.engine.clock.monotonic() >= end:
+                    if await self._wait(poll, end, receipt):
                         return None
                 finally:
-                    log.riding.discard(self)
                     self._stood(poll, receipt)
         except EngineClosedError:
             return None  # closed while we waited: the wait ends, as with any close
         finally:
             self.handle.end(poll)
             log.waiters.leave(poll)
+
+    def _begin_claim(self, poll: LogPoll) -> tuple[float, str]:
+        """Returns the time from which the lease of a new claim counts, and its receipt."""
+        asked, receipt = self.engine.clock.boottime(), self.engine.log.new_id()
+        poll.doubtful, poll.take = False, None
+        self.engine.log.standing.begin(receipt, self._box, poll)
+        return asked, receipt
+
+    async def _leave(self, claim: c.AnyCommand, *, rides: bool) -> Any:
+        """Returns the fold's answer to a claim. One that rides waits for the next command, unless there may be something for it by now."""
+        log = self.engine.log
+        if rides := rides and not log.may_hold(*self.watched()):
+            log.riding.add(self)
+        try:
+            return await self.engine.timed("receive", log.ask(claim, rides=rides))
+        finally:
+            log.riding.discard(self)
 
     async def _linger(self, poll: LogPoll) -> bool:
         """Waits a moment, or until there may be something for the poll. Returns True when it is over."""
@@ -111,13 +120,16 @@ class NatsPolls:
         """A claim of ours is over: what it was handed and nobody took goes back."""
         log = self.engine.log
         log.standing.end(receipt)
-        if poll.handed is not None:
-            log.give_back(receipt, poll.handed.deliveries)
+        if (handed := poll.accept()) is not None:
+            log.give_back(receipt, handed.deliveries)
         elif poll.over and not poll.taken:
             log.withdraw(self._box, receipt)
 
-    async def _wait(self, poll: LogPoll, end: float, receipt: str) -> None:
-        """Until something was handed over, or the wait is over, or in doubt. The oldest poll looks after the timers of all."""
+    async def _wait(self, poll: LogPoll, end: float, receipt: str) -> bool:
+        """Waits until something was handed over, or the wait is over, or in doubt. Returns False when the claim has to be left again.
+
+        The oldest poll looks after the timers of all.
+        """
         log, clock = self.engine.log, self.engine.clock
         while not (poll.taken or poll.over or poll.doubtful) and (left := end - clock.monotonic()) > 0:
             names = self.watched()
@@ -130,6 +142,7 @@ class NatsPolls:
         if not (poll.taken or poll.over) and (poll.doubtful or not log.alive):
             # To be told whether the engine is there; and not to stand twice.
             await log.ask(c.Withdraw(log.new_id(), self._box, receipt))
+        return poll.taken or poll.over or clock.monotonic() >= end
 
     def wake(self) -> None:
         self.check_open()

@@ -313,7 +313,7 @@ def unix(text: str) -> float:
 _CHUNK = 524_288
 _AT_ONCE = 8
 ROOM = 4_096
-"""Of a server's max_payload: for headers, and for what surrounds the data of a message."""
+"""The bytes of a server's max_payload that are left for headers, and for what surrounds the data of a message."""
 
 
 class Pointer(NamedTuple):
