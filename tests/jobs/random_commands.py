@@ -44,7 +44,7 @@ waits = st.one_of(
 
 
 def three_flows(job_id: str) -> SubmitJob:
-    once = Retry(max_attempts=2, delay=1)
+    once = Retry(max_attempts=2, delay=1, jitter=0)
     return SubmitJob(
         submission=submission(
             job_id,

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 from tests.jobs.random_commands import commands, follow
 
+from tenure.backoff import Retry
 from tenure.errors import EngineVersionError
 from tenure.jobs import JobBook, JobSettings
 from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.formats import RaiseFormat
+from tenure.jobs.outages import EndOutage, HoldDependency
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root, repaged
 from tenure.jobs.settings import MAX_STATE_BUDGET
 from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PageCut, joined, keys_of, unpacked
@@ -162,6 +164,22 @@ def test_an_election_writes_no_page_and_reaches_every_job() -> None:
         same(store.load(desk.book.settings), desk.book)
     assert desk.book.pages is not None
     assert len(desk.book.pages.elections) <= MOST_ELECTIONS
+
+
+def test_an_outage_that_an_operator_declares_and_ends_is_saved_with_every_job_that_it_changes() -> None:
+    desk, store = Desk(), Store()
+    desk.do(RaiseFormat())
+    for number in range(2):
+        desk.submit(f"j-{number}", spec("w", retry=Retry(max_attempts=3, delay=100)))
+        desk.run(f"j-{number}", "w")
+        desk.fail(f"j-{number}", "w", waits_on="s3")
+    held = HoldDependency(by="ada", name="s3", most_s=600.0, rate=1.0)
+    for seq, command in enumerate((held, EndOutage(name="s3")), 1):
+        store.save(desk.book, seq)
+        desk.book.position = seq + 1
+        assert desk.do(command).outcome is Outcome.ACCEPTED
+        store.save(desk.book, seq + 1)
+        same(store.load(desk.book.settings), desk.book)
 
 
 def test_pages_of_which_nothing_is_left_are_no_longer_named() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tenure.errors import (
     LimitError,
 )
+from tenure.jobs.attempt_order import queue_up
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import (
     Command,
@@ -310,7 +311,10 @@ def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowSt
         book.left_worker(workflow.worker, (info.id, workflow.spec.name))
         if new is not WorkflowState.RUNNING:
             workflow.stop = None
-    if new is WorkflowState.RUNNING:
+    workflow.place = 0
+    if new is WorkflowState.PENDING:
+        queue_up(book, workflow)
+    elif new is WorkflowState.RUNNING:
         info.running_workflows += 1
     elif new in DONE:
         info.open_workflows -= 1

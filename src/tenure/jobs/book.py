@@ -82,6 +82,7 @@ class BookState(msgspec.Struct, kw_only=True):
     """Holds how long healthy attempts of each workflow are silent."""
     forgotten_early: int = 0
     """The number of ids that left memory before their time because there were too many."""
+    places: int = 0  # those that were given (`WorkflowRecord.place`)
 
 
 _encode_state = msgspec.msgpack.Encoder().encode
@@ -307,7 +308,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
                 self._rest((info.id, name), info, workflow)
 
     def _rest(self, key: WorkflowKey, info: JobInfo, workflow: WorkflowRecord) -> None:
-        self.resting.put(key, self._needs.of(lane_of(info), workflow), workflow.not_before)
+        self.resting.put(key, self._needs.of(lane_of(info), workflow), workflow.not_before, workflow.place)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
         """Moves the attempts whose rest is over from `resting` to their lanes in `ready`. It costs only what is due.

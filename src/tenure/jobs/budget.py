@@ -57,7 +57,7 @@ _HEADER = 5
 """The most bytes that msgpack puts before a string, a list or a map."""
 _NUMBERS_OF_A_JOB = 90
 """The most bytes by which the numbers and closed choices of a job grow between its start and its end."""
-_NUMBERS_OF_A_WORKFLOW = 50
+_NUMBERS_OF_A_WORKFLOW = 58
 WORKER_BYTES = 320
 """The bytes of a worker's record without its strings."""
 _LINE = 5

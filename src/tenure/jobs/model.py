@@ -210,6 +210,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     by_workflow: bool = False
     """True when its messages go to the mailbox of its workflow, and not to that of all workflows (`JobSubmitted.by_workflow`)."""
     not_before: float = 0.0
+    place: int = 0  # while it is pending: of attempts that are due at one instant, the one with the lowest goes first
     worker: str = ""
     incarnation: str = ""
     delivery: int = 0

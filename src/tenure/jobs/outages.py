@@ -15,6 +15,7 @@ import msgspec
 
 from tenure.health.outage import DependencyWatch, Met, OutageEvidence, OutageSettings
 from tenure.jobs import budget
+from tenure.jobs.attempt_order import queue_up
 from tenure.jobs.attempts import charged
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
@@ -253,10 +254,10 @@ def resting_on(book: JobBook, name: str) -> list[tuple[str, str]]:
     ]
 
 
-def failed_lately(book: JobBook, name: str, since: float) -> list[WorkflowRecord]:
-    """Returns the workflows whose attempts failed on `name` since then, and were charged for it."""
+def failed_lately(book: JobBook, name: str, since: float) -> list[tuple[str, WorkflowRecord]]:
+    """Returns the jobs and workflows whose attempts failed on `name` since then, and were charged for it."""
     return [
-        workflow
+        (info.id, workflow)
         for info in book.jobs.objects()
         for workflow in info.workflows.values()
         if workflow.held_on == name
@@ -276,7 +277,8 @@ def outage_declared(book: JobBook, event: OutageDeclared) -> None:
         reason=event.reason,
     )
     # Attempts that failed on it just before are not charged either, and those that have not begun again rest.
-    for record in failed_lately(book, event.name, event.at - LATELY_S):
+    for job_id, record in failed_lately(book, event.name, event.at - LATELY_S):
+        changed(book, job_id)
         record.uncharged += record.failed_on[0]
         record.spent = max(0, charged(record) - record.failed_on[0])
         record.failed_on = (0, event.at)
@@ -297,12 +299,21 @@ def outage_ended(book: JobBook, event: OutageEnded) -> None:
         rest(book, job_id, workflow, event.at + place / record.rate)
 
 
+def changed(book: JobBook, job_id: str) -> None:
+    """Notes that the page of a job is to be saved again: the event names only the first jobs that it changes, and none where an operator gave the word."""
+    if book.pages is not None:
+        book.pages.sections["jobs"].changed(job_id, book.position)
+
+
 def rest(book: JobBook, job_id: str, workflow: str, until: float) -> None:
     """Lets a pending workflow rest until then."""
     info = book.jobs[job_id]
-    info.workflows[workflow].not_before = until
+    record = info.workflows[workflow]
+    changed(book, job_id)
+    record.not_before = until
+    queue_up(book, record)
     # `moved` with the same state takes it out of the index, and puts it back with its new time; one that is paused stays out.
-    book.moved(info, info.workflows[workflow], WorkflowState.PENDING)
+    book.moved(info, record, WorkflowState.PENDING)
 
 
 DECIDE: Decides = {HoldDependency: hold_dependency, MoveOutage: move_outage, EndOutage: end_outage}

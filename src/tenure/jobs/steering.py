@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenure.jobs.attempt_order import due_from
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.gate_exchange import GateEpochSeen, GlobalWord, correction, why_stale
@@ -334,6 +335,7 @@ def job_resumed(book: JobBook, event: JobResumed) -> None:
     tracking.pause = None
     tracking.last_progress_at = max(tracking.last_progress_at, event.at)  # the stuck clock stood still, and starts anew
     see_order(tracking, event.steered)
+    due_from(book, info, event.at)
     book.let_go(info)
 
 

@@ -7,6 +7,7 @@ and to unpack them for that takes half a minute and gigabytes. So the needs are 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -62,26 +63,70 @@ class NeedsTable:
         return found
 
 
-class RestingWork(Timers["WorkflowKey"]):
-    """Attempts that are decided and not recorded as sent, until their time comes, with their needs."""
+class RestingAttempt(NamedTuple):
+    """Sorts by what comes first: no two have the same ticket."""
 
-    __slots__ = ("_needs",)
+    due: float
+    place: int
+    ticket: int
+    """Sorts those of earlier releases, whose records have no place."""
+    key: WorkflowKey
+    needs: WorkNeeds
+
+
+class RestingWork:
+    """Attempts that are decided and not recorded as sent, until their time comes, with their needs.
+
+    Those that are due at one instant come in the order of their places, which are in their records: so a leader that lived through it all and one that
+    has read it back send them in one order.
+    """
+
+    __slots__ = ("_heap", "_held", "_tickets")
 
     def __init__(self) -> None:
-        super().__init__()
-        self._needs: dict[WorkflowKey, WorkNeeds] = {}
+        self._held: dict[WorkflowKey, RestingAttempt] = {}
+        self._heap: list[RestingAttempt] = []
+        """Entries that `_held` does not hold were left behind. They are dropped when they come up."""
+        self._tickets = 0
 
-    def put(self, key: WorkflowKey, needs: WorkNeeds, due: float) -> None:
-        self.set(key, due)
-        self._needs[key] = needs
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def keys(self) -> Iterator[WorkflowKey]:
+        return iter(self._held)
+
+    def put(self, key: WorkflowKey, needs: WorkNeeds, due: float, place: int = 0) -> None:
+        self._tickets += 1
+        entry = RestingAttempt(due, place, self._tickets, key, needs)
+        heapq.heappush(self._heap, entry)  # first: an attempt that is noted and has no entry would never come up
+        self._held[key] = entry
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._held):
+            self._heap = list(self._held.values())
+            heapq.heapify(self._heap)
 
     def cancel(self, key: WorkflowKey) -> None:
-        super().cancel(key)
-        self._needs.pop(key, None)
+        self._held.pop(key, None)
+
+    def due(self, key: WorkflowKey) -> float:
+        """Returns when the attempt is due; infinity when it does not rest."""
+        entry = self._held.get(key)
+        return math.inf if entry is None else entry.due
+
+    def next_due(self) -> float:
+        """Returns when the first attempt is due; infinity when there is none."""
+        heap = self._heap
+        while heap and self._held.get(heap[0].key) is not heap[0]:
+            heapq.heappop(heap)
+        return heap[0].due if heap else math.inf
 
     def pop_work(self, now: float) -> list[tuple[WorkflowKey, WorkNeeds]]:
         """Removes and returns the attempts that are due, earliest first."""
-        return [(key, self._needs.pop(key)) for key in self.pop_due(now)]
+        popped: list[tuple[WorkflowKey, WorkNeeds]] = []
+        while self.next_due() <= now and self._heap:
+            entry = heapq.heappop(self._heap)
+            del self._held[entry.key]
+            popped.append((entry.key, entry.needs))
+        return popped
 
 
 class WaitingWork:
