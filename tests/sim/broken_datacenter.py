@@ -35,9 +35,9 @@ from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes import leadership
 from tenure.nodes.append_parts import NO_PARTS, AppendParts
+from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
-from tenure.nodes.leadership import EngineTime
 from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
@@ -177,8 +177,8 @@ class NotResending(DatacenterLeader):
 class WallTime(EngineTime):
     """Believes this machine's wall clock."""
 
-    async def refresh(self) -> None:
-        await super().refresh()
+    async def refresh(self, *given: Any, **options: Any) -> None:
+        await super().refresh(*given, **options)
         self._offset = self._clock.wall() - self._clock.boottime()
 
 

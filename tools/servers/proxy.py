@@ -242,7 +242,11 @@ class FaultProxy:
                 link.reset()
                 return
             if not link.mute:
-                await _send(link.client, chunk)
+                await _send(link.client, self.changed(chunk))
+
+    def changed(self, chunk: bytes) -> bytes:
+        """Returns what the client gets instead of this piece of an answer. A proxy of another kind may change it."""
+        return chunk
 
     async def _chunk(self, reader: asyncio.StreamReader, link: Link) -> bytes:
         """The next bytes; none when the side went away."""

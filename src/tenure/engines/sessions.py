@@ -263,6 +263,7 @@ class ServerEngine(PolledEngine):
     """An engine on a server: it examines the server in a session of its own, and never tells a time before one that it told."""
 
     connections: Sessions[Any]
+    has_own_clock = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -284,6 +285,9 @@ class ServerEngine(PolledEngine):
         with self._lock:
             self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
             return self._latest
+
+    def clock_shows(self) -> float:
+        return self.server_time()
 
     def check(self) -> list[Finding]:
         self.check_open()

@@ -46,6 +46,8 @@ class AlarmKind(StrEnum):
     """Somebody paused jobs a day ago or longer. No clock of theirs runs, so nothing else would ever tell of them."""
     UNSIGNED = "unsigned_results_refused"
     """Results came in the last hour that were not signed with a key that counts: somebody forges them, or a worker has no key."""
+    CLOCK_SET = "engine_clock_was_set"
+    """The engine's clock and this machine's went apart: somebody set one of them. Deadlines go on as before."""
     STATE_TOO_LARGE = "state_too_large"
     """The state does not fit into a snapshot. The journal grows until it does."""
 

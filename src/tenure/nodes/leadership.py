@@ -10,22 +10,21 @@ renewal, so an answer that comes late, or never, cannot stretch a term (DESIGN.m
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from tenure.clock import Clock
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Election, Engine, Term
+from tenure.engines.contracts import Election, Term
 from tenure.errors import (
     DeposedError,
     EngineError,
-    EngineUnavailableError,
     EngineWentBackError,
     JournalDamagedError,
     TenureError,
     TermLostError,
 )
 from tenure.jobs.decisions import Command
+from tenure.nodes.engine_time import EngineTime, in_words
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
@@ -33,42 +32,6 @@ from tenure.nodes.node_journal import DecisionT
 from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import Mandate, TermLeader
-
-
-class EngineTime:
-    """Tells the engine's time without asking the engine each time: it anchors this machine's boot time to it now and then.
-
-    Times in the journal are the engine's (DESIGN.md, rule 6), and a wall clock that is an hour off must move no deadline. Between two anchors
-    this machine's clock only measures a span. `now` never goes back, not even when an anchor shows that this machine ran ahead. Call `refresh`
-    now and then, and `now` at any time after the first `refresh`.
-    """
-
-    def __init__(self, engine: Engine, calls: Calls, clock: Clock) -> None:
-        self._engine, self._calls, self._clock = engine, calls, clock
-        self._offset: float | None = None
-        self._last = 0.0
-
-    async def refresh(self) -> None:
-        asked = self._clock.boottime()
-        theirs = await self._calls.run(self._engine.now)
-        answered = self._clock.boottime()
-        # The engine read its clock at some moment between the two, so the middle is off by half of the round trip at most.
-        self._offset = theirs - (asked + answered) / 2
-
-    def now(self) -> float:
-        if self._offset is None:
-            raise EngineUnavailableError(
-                "the engine's time is not known yet",
-                remedy="Ask again: the node reads it when the engine answers for the first time",
-            )
-        self._last = max(self._last, self._clock.boottime() + self._offset)
-        return self._last
-
-    @property
-    def skew_s(self) -> float:
-        """The seconds that this machine's wall clock is ahead of the engine's. It is shown to people; no deadline uses it."""
-        return self._clock.wall() - self.now()
-
 
 RESIGN_S = 5.0
 """The seconds that a node which stops leading waits for the engine to take its term back.
@@ -103,7 +66,8 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         self.name, self.rules, self.term_s, self.keeper = name, rules, term_s, keeper
         self._environment, self._new_leader, self._fit, self._on_change = environment, new_leader, fit, on_change
         self._calls, self._clock, self._log = environment.calls, environment.clock, environment.log
-        self.time = EngineTime(environment.engine, environment.calls, environment.clock)
+        self.time = EngineTime(environment.engine, environment.calls, environment.clock, journal=rules.journal)
+        self._told_clock = False
         self._election: Election = environment.engine.election(rules.election)
         self.failures = keeper.failures
         self.ledger = self._new_ledger()
@@ -159,7 +123,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                     await self._look_again()
                 elif not self.ledger.seq:
                     # Before it campaigns: a node that has to read everything first must not be elected in the place of one that has.
-                    await self.time.refresh()
+                    await self._look_at_clock()
                     await self.ledger.load()
                 term = await self._campaign()
                 if term is None:
@@ -203,12 +167,20 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         self._told_damage = ""
         self._log.info(f"journal {self.rules.journal!r} can be read again, up to {self.ledger.seq}")
 
+    async def _look_at_clock(self, epoch: int = 0, *, doubts_for_s: float = math.inf) -> None:
+        await self.time.refresh(epoch, doubts_for_s=doubts_for_s)
+        if self.time.was_set and not self._told_clock:
+            self._log.warning(f"{in_words(self.time.ahead_s)}: deadlines go on by this machine's clock")
+        elif self._told_clock and not self.time.was_set:
+            self._log.info("the engine's clock and this node's agree again")
+        self._told_clock = self.time.was_set
+
     async def _campaign(self) -> Term | None:
         # The standby of a busy leader folds many times a second, and must not ask the engine for the lead each time: four times a term.
         if self._clock.boottime() < self._campaign_at:
             return None
         self._campaign_at = self._clock.boottime() + self.term_s / 4
-        await self.time.refresh()
+        await self._look_at_clock(doubts_for_s=2 * self.term_s if self.term_is_current else math.inf)
         if not self._fit():
             return None
         # The journal refuses appends under an epoch below its own, so a term must be above that one, even if the election lost its count.
@@ -222,7 +194,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         # The term is renewed from its first moment on: what this node has to fold before it may lead can take longer than a term.
         renewal = asyncio.create_task(self._renew(term))
         try:
-            await self.time.refresh()
+            await self._look_at_clock(term.epoch)
             await self._take_lead(term, renewal)
         except DeposedError as error:
             await _end(renewal)
@@ -268,7 +240,9 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
 
     def _take_office(self) -> LeaderT:
         """Makes the leader of this term, and has it follow every decision from the next one on."""
-        mandate = Mandate(self.ledger, self._environment, self.time.now, self.term_s, self.keeper.of_term())
+        mandate = Mandate(
+            self.ledger, self._environment, self.time.now, self.term_s, self.keeper.of_term(), self.time.of_engine
+        )
         leader = self._new_leader(mandate)
         self.ledger.on_decided, self.ledger.on_missed = leader.follow, leader.missed
         self.ledger.orders_due = leader.orders_along
@@ -295,7 +269,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
                 async with asyncio.timeout(max(0.0, left)):
                     term = await self._calls.run(self._election.renew, term)
-                await self.time.refresh()
+                await self._look_at_clock(term.epoch)
                 self.engine_answers = True
             except TermLostError as error:
                 self._log.warning(str(error))

@@ -137,6 +137,8 @@ class Mandate(NamedTuple, Generic[BookT, DecisionT]):
     term_s: float
     keeper: LoopKeeper
     """Keeps the loops of this term, and ends with it."""
+    of_engine: Callable[[float], float]
+    """Returns the time, as `now` tells it, of a moment that the engine stamped."""
 
 
 class TermLeader(ABC, Generic[BookT, DecisionT]):

@@ -254,6 +254,8 @@ class Engine(ABC):
     refusals: tuple[Refusal, ...] = ()
     appends_in_one_step: bool = False
     """True when `append_with` is one durable step. Otherwise a crash may leave the entry without its messages."""
+    has_own_clock: bool = False
+    """True when engine time is that of a server, whose clock somebody may set."""
 
     @staticmethod
     def open(url: str, *, clock: Clock | None = None) -> Engine:
@@ -328,6 +330,10 @@ class Engine(ABC):
     @abstractmethod
     def now(self) -> float:
         """The engine's time: Unix seconds, the same for all its clients, never going back."""
+
+    def clock_shows(self) -> float:
+        """Returns what the engine's clock shows. Unlike `now`, it goes back where somebody sets that clock back."""
+        return self.now()
 
     def check(self) -> list[Finding]:
         """Returns findings about this set-up for an operator: version, rights and settings, each with its remedy. Changes nothing."""

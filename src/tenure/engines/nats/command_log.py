@@ -225,15 +225,22 @@ class CommandLog:
         if self._broken is not None:
             raise self._broken
         await self._outstanding.settle_riders()
-        try:
-            info = await self._link.ask(f"STREAM.INFO.{self._names.log_stream}")
-        except ApiError as error:
-            raise self._link.told(error, f"asking {self._link.settings.shown}") from error
-        now, last = unix(info["ts"]), info["state"]["last_seq"]
+        now, last = await self._head()
         self._set_clock(now)
         if last > self.ledger.seq:
             await self._until_folded(last)
         return max(now, self.ledger.now)
+
+    async def server_time(self) -> float:
+        """Returns what the clock of the stream's leader shows. It may be before the time of the last message."""
+        return (await self._head())[0]
+
+    async def _head(self) -> tuple[float, int]:
+        try:
+            info = await self._link.ask(f"STREAM.INFO.{self._names.log_stream}")
+        except ApiError as error:
+            raise self._link.told(error, f"asking {self._link.settings.shown}") from error
+        return unix(info["ts"]), info["state"]["last_seq"]
 
     async def _until_folded(self, last: int) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

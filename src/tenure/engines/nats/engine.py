@@ -213,6 +213,7 @@ class NatsEngine(CheckedEngine):
 
     appends_in_one_step = True
     """The entry is that step (`entry_parts`)."""
+    has_own_clock = True
     handles = HandleTypes(NatsMailbox, NatsJournal, NatsElection, NatsStore, NatsConsumer)
     refusals = REFUSALS
 
@@ -251,6 +252,12 @@ class NatsEngine(CheckedEngine):
 
     async def _now(self) -> float:
         return await self.log.catch_up()
+
+    def clock_shows(self) -> float:
+        return self.call("now", self._shows, lost=EngineUnavailableError)
+
+    async def _shows(self) -> float:
+        return await self.log.server_time()
 
     def check(self) -> list[Finding]:
         self.check_open()

@@ -171,6 +171,7 @@ class ResultIntake:
         self._signed = signed
         self._ledger, self._strikes, self._failures = mandate.ledger, strikes, mandate.keeper.failures
         self._calls, self._now, self._log = environment.calls, mandate.now, environment.log
+        self._of_engine = mandate.of_engine
         self._lease_s = mandate.term_s
         """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `take`."""
         # A signature is about bytes, so `signed` opens them.
@@ -218,7 +219,7 @@ class ResultIntake:
             if not messages and not (await self._calls.run(self._results.depth)).leased:
                 self.drained_until = max(self.drained_until, asked_at)
             if messages:
-                times = [message.enqueued_at for message in messages]
+                times = [self._of_engine(message.enqueued_at) for message in messages]
                 self._held[call], self._newest = min(times), max(self._newest, *times)
                 recorded = await self._record_opened(messages)
                 lost = await self._calls.run(self._results.acknowledge_many, recorded) if recorded else ()
@@ -305,7 +306,7 @@ class ResultIntake:
     async def command_for(self, message: Result) -> Command | None:
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
-        command = command_for(message, self._withdrawn(message))
+        command = command_for(message, self._of_engine(message.enqueued_at), self._withdrawn(message))
         if command is not None and self._signed is not None:
             instead = await self._signed.instead(message, command)
             if instead is not None:

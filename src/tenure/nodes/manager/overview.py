@@ -51,6 +51,7 @@ from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
 from tenure.jobs.states import JobState
 from tenure.logs import NodeLog
+from tenure.nodes.engine_time import clock_alarms
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.manager.operator_handlers import NodeHandlers, queue_list
@@ -129,7 +130,7 @@ class Observer:
             return self._clock.wall()
 
     def _now(self) -> list[Alarm]:
-        return [*self._leadership.failures.alarms(), *self._of_datacenter()]
+        return [*self._leadership.failures.alarms(), *clock_alarms(self._leadership.time), *self._of_datacenter()]
 
     def _of_datacenter(self) -> list[Alarm]:
         node = self._leadership

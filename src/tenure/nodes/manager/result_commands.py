@@ -33,17 +33,17 @@ _CAUSES = {
 Recorded = RecordResult | RecordFailure | RecordSuspended
 
 
-def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> Recorded | None:
+def command_for(message: Message[WorkResult, WorkItem], enqueued_at: float, withdrawn: int = 0) -> Recorded | None:
     """Returns the command that records a reply; None for one that can name no work of ours: the leader drops it."""
     if message.failure is not None:
-        return _dead_letter(message.failure, message.enqueued_at, withdrawn)
+        return _dead_letter(message.failure, enqueued_at, withdrawn)
     reply = message.body
     try:
         check(reply)
     except OutOfBoundsError:
         return None
     if reply.suspended is not None:
-        return _suspended(reply, reply.suspended, message.enqueued_at, withdrawn)
+        return _suspended(reply, reply.suspended, enqueued_at, withdrawn)
     if reply.failure is None:
         return RecordResult(
             by=reply.worker,
@@ -55,11 +55,11 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
             result=msgspec.json.decode(reply.result),
             result_key=_stored_key(reply),
             exposed=_exposed(reply),
-            enqueued_at=message.enqueued_at,
+            enqueued_at=enqueued_at,
             silence=reply.silence,
             undoes=_undoes(reply),
         )
-    return _failed(reply, reply.failure, message.enqueued_at, withdrawn)
+    return _failed(reply, reply.failure, enqueued_at, withdrawn)
 
 
 def _failed(reply: WorkResult, failure: WorkFailure, enqueued_at: float, withdrawn: int) -> RecordFailure:
