@@ -80,6 +80,7 @@ def test_orders_of_mailboxes_that_alternate_are_one_message_of_the_log_and_so_is
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may wait a moment waits for long: a busy machine is no reason to fail."""
     monkeypatch.setattr(pending_commands, "_RIDE_S", 60.0)
+    monkeypatch.setattr(pending_commands, "_LONG_RIDE_S", 60.0)
     monkeypatch.setattr(pending_commands, "_AGAIN_S", 60.0)
     monkeypatch.setattr(polls, "LINGER_S", 60.0)
     monkeypatch.setattr(consumer_file, "LINGER_S", 60.0)
@@ -168,6 +169,26 @@ def test_a_recorded_result_is_acknowledged_by_the_message_of_the_next_order(
     assert other.mailbox("results").depth() == (0, 0, 0)
     other.mailbox("results").send("two")
     assert [one.body for one in waiting.result(20)] == ["two"]
+
+
+def test_the_acknowledgement_of_a_recorded_result_takes_the_place_of_the_confirmation_of_its_claim(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    """The claim of one result; that of another one, which no entry records, is confirmed as ever (decision 0940)."""
+    engine, other = opened(), opened()
+    results, more, work = engine.mailbox("results"), engine.mailbox("more"), engine.mailbox("work")
+    journal, found = engine.journal("jobs"), []
+    for box in (results, more):
+        waiting = Background(partial(box.receive, 100, 60, 30, provisional=True))
+        wait_until(lambda name=box.name: bool(engine.log.ledger.box(name).stands.keep(0)))
+        other.mailbox(box.name).send("one")
+        found.append(waiting.result(20))
+    asked = appended(monkeypatch)
+    engine.append_with(journal, [b"r"], epoch=1, expect=0, append_id="a", acknowledges=found[0])
+    engine.append_with(journal, [b"s"], epoch=1, expect=1, append_id="b", sends=[(work, [Outgoing("x")])])
+    assert asked == ["confirm deliver deliver"]
+    assert other.mailbox("results").depth() == (0, 0, 0)
+    assert other.mailbox("more").depth().leased == 1
 
 
 def test_a_claim_that_waits_for_another_command_takes_what_comes_at_once(opened: Opened, patient: None) -> None:

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("tenure.engines.nats")
 
 _RIDE_S = 0.01
-"""A command that may ride waits this long for another one of its process. What it says (a claim is confirmed or withdrawn, a recorded result is acknowledged)
-is needed only by those who meet a process that is gone, or late, and they wait for `HAND_OVER_S`."""
+"""A command that may ride waits this long for another one of its process. What it says (a claim is confirmed or withdrawn) is needed only by those who
+meet a process that is gone, or late, and they wait for `HAND_OVER_S`."""
+_LONG_RIDE_S = 0.1
+"""A command that nobody else needs waits this long: the acknowledgement of a result that an entry records, because the entry says the same, and a next claim, which
+leaves as soon as there is something for it (decision 0940)."""
 _LOOK_EVERY_S = 0.05
 _AGAIN_S = 0.25
 _AND_AGAIN_S = 1.0
@@ -62,10 +65,9 @@ class PendingCommands:
         self._under_way = asyncio.Event()
         """Set while there is something to look after: an idle engine runs nothing."""
         self._inbox = ""
-        self._riders: list[c.AnyCommand] = []
-        """Commands that wait for another one to leave with."""
-        self._ride: asyncio.Task[None] | None = None
-        """Sends them when none comes."""
+        self._riders: dict[str, c.AnyCommand] = {}
+        """Commands that wait for another one to leave with, by id."""
+        self._flushing: asyncio.Task[None] | None = None
         self._ridden: set[asyncio.Future[Any]] = set()
         """The answers that riding commands wait for, sent or not yet."""
 
@@ -84,9 +86,7 @@ class PendingCommands:
         try:
             if rides:
                 self._ridden.add(future)
-                self._riders.append(command)
-                if self._ride is None:
-                    self._ride = asyncio.get_running_loop().create_task(self._flush_later())
+                self._board(command)
             else:
                 await self._leave(asked, command)
             return await future
@@ -100,7 +100,7 @@ class PendingCommands:
         Each is sent again by itself where it does not come back. The server is not asked for an answer of its own: the command comes back, or is
         sent again with that question.
         """
-        riders, self._riders = self._riders, []
+        riders = self._leaving()
         if riders:
             together = c.encode(c.Several([*riders, command]))
             if len(together) <= self._link.max_payload:
@@ -109,18 +109,33 @@ class PendingCommands:
             await self._publish(asked.name, c.encode(c.Several(riders)), "")
         await self._publish(asked.name, asked.payload, "")
 
-    async def _flush_later(self) -> None:
-        try:
-            await asyncio.sleep(_RIDE_S)
-        finally:
-            self._ride = None
+    def _board(self, command: c.AnyCommand) -> None:
+        """Has it wait for another command. Where the acknowledgement of what a claim gave waits, the confirmation of that claim is not needed any more."""
+        if isinstance(command, c.Deliver):
+            ended = set(command.ended)
+            for rider in [each for each in self._riders.values() if isinstance(each, c.Confirm)]:
+                if ended.issuperset((rider.box, *held) for held in rider.held):
+                    del self._riders[rider.id]
+                    self.answer(rider.id, [])
+        self._riders[command.id] = command
+        ride_s = _LONG_RIDE_S if isinstance(command, c.Deliver | c.AwaitApart) else _RIDE_S
+        asyncio.get_running_loop().call_later(ride_s, self._leave_late, command.id)
+
+    def _leave_late(self, name: str) -> None:
+        if name in self._riders:  # nothing came that it could leave with
+            self._flushing = asyncio.get_running_loop().create_task(self._flush_quietly())
+
+    def _leaving(self) -> list[c.AnyCommand]:
+        riders, self._riders = self._riders, {}
+        return list(riders.values())
+
+    async def _flush_quietly(self) -> None:
         with contextlib.suppress(TenureError):  # each is sent again by itself, and told then
             await self.flush()
 
     async def flush(self) -> None:
         """Sends what still waits for another command."""
-        riders, self._riders = self._riders, []
-        if riders:
+        if riders := self._leaving():
             await self._publish("commands", c.encode(c.Several(riders) if riders[1:] else riders[0]), "")
 
     async def settle_riders(self) -> None:
