@@ -6,7 +6,7 @@ import pytest
 from tests.contract.case import EngineCase
 
 from tenure.engines import Engine
-from tenure.engines.contracts import MAX_SCAN_BYTES, Fence
+from tenure.engines.contracts import MAX_SCAN_BYTES, MAX_STORE_BYTES, Fence
 from tenure.errors import LimitError, StaleFenceError
 
 
@@ -170,3 +170,27 @@ def test_more_values_than_one_call_takes_are_refused(engine: Engine) -> None:
         store.put_many({f"{number}": b"" for number in range(1_001)}, fence=Fence(1, 0))
     with pytest.raises(LimitError):
         store.get_many(["k"] * 1_001)
+
+
+def test_each_of_many_values_is_written_as_by_itself(case: EngineCase, engine: Engine) -> None:
+    store = engine.store("parts")
+    store.put("fenced", b"old", fence=Fence(3, 0))
+    store.put("there", b"old")
+    store.put_each({"a": b"1", "empty": b"", "fenced": b"new", "there": b"new"}, ttl=case.s(10))
+    store.put_each({"kept": b"2"})
+    store.put_each({})
+    found = case.again().store("parts").get_many(["a", "empty", "fenced", "there", "kept", "missing"])
+    assert found == {"a": b"1", "empty": b"", "fenced": b"new", "there": b"new", "kept": b"2"}
+    case.pass_time(10)
+    assert store.list() == ["kept"]
+    with pytest.raises(StaleFenceError):
+        store.put("fenced", b"older", fence=Fence(2, 0))
+
+
+def test_of_many_values_none_is_written_where_one_cannot_be(engine: Engine) -> None:
+    store = engine.store("parts")
+    with pytest.raises(LimitError):
+        store.put_each({"a": b"x", "large": bytes(MAX_STORE_BYTES + 1)})
+    with pytest.raises(LimitError):
+        store.put_each({f"{number}": b"" for number in range(1_001)})
+    assert store.list() == []

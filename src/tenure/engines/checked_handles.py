@@ -23,8 +23,8 @@ from tenure.engines.checks import (
     check_name,
     check_seconds,
     check_snapshot,
-    check_store_value,
     check_ttl,
+    check_values,
 )
 from tenure.engines.contracts import (
     MAX_SCAN_BYTES,
@@ -327,6 +327,10 @@ class CheckedStore(Store):
     @abstractmethod
     def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None: ...
 
+    def _put_each(self, values: dict[str, bytes], ttl: float | None) -> None:
+        for key, value in values.items():
+            self._put(key, value, None, ttl)
+
     @abstractmethod
     def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]: ...
 
@@ -336,11 +340,7 @@ class CheckedStore(Store):
     # The contract
 
     def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
-        check_key(key)
-        check_store_value(value)
-        if ttl is not None:
-            check_ttl(ttl)
-        higher = self._put(key, bytes(value), fence, None if ttl is None else float(ttl))
+        higher = self._put(key, bytes(value), fence, check_values({key: value}, ttl))
         if higher is not None and fence is not None:
             raise StaleFenceError(key, fence, higher)
 
@@ -354,14 +354,14 @@ class CheckedStore(Store):
         return self._list(prefix, check_max_messages(limit), after)
 
     def put_many(self, values: Mapping[str, bytes | None], *, fence: Fence, ttl: float | None = None) -> None:
-        for key, value in values.items():
-            check_key(key)
-            check_store_value(value or b"")
-        if ttl is not None:
-            check_ttl(ttl)
+        ttl = check_values(values, ttl)
         if values:
-            check_max_messages(len(values))
-            self._put_many(dict(values), fence, None if ttl is None else float(ttl))
+            self._put_many(dict(values), fence, ttl)
+
+    def put_each(self, values: Mapping[str, bytes], *, ttl: float | None = None) -> None:
+        ttl = check_values(values, ttl)
+        if values:
+            self._put_each(dict(values), ttl)
 
     def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         if not keys:

@@ -7,7 +7,7 @@ that brings messages, before an engine does it in one step. It does not know how
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -154,6 +154,16 @@ def check_ttl(ttl: float) -> float:
     if not 0 < ttl <= c.MAX_TTL_S:
         raise LimitError("ttl", ttl, f"above 0 and at most {c.MAX_TTL_S:,} s")
     return ttl
+
+
+def check_values(values: Mapping[str, bytes | None] | Mapping[str, bytes], ttl: float | None) -> float | None:
+    """Checks what is to be stored, and returns the ttl."""
+    for key, value in values.items():
+        check_key(key)
+        check_store_value(value or b"")
+    if values:
+        check_max_messages(len(values))
+    return None if ttl is None else float(check_ttl(ttl))
 
 
 _encode = msgspec.json.Encoder().encode

@@ -360,7 +360,7 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
         return "ending" if self.decided is not None and not self.state.terminal else self.state.value
 
 
-class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The part of an archived job that stays in memory: enough to recognise its id and key, and how it ended."""
 
     state: JobState

@@ -225,6 +225,10 @@ class SimStore(Store):
         what = f"put {len(values)} values, {sum(len(value or b'') for value in values.values())} bytes"
         self._connection.do(lambda: self._inner.put_many(values, fence=fence, ttl=ttl), what)
 
+    def put_each(self, values: Mapping[str, bytes], *, ttl: float | None = None) -> None:
+        what = f"put {len(values)} values, {sum(map(len, values.values()))} bytes"
+        self._connection.do(lambda: self._inner.put_each(values, ttl=ttl), what)
+
     def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         return self._connection.do(lambda: self._inner.get_many(keys))
 

@@ -63,6 +63,11 @@ class Store(ABC):
         where there was no value, so that no late writer brings the key back.
         """
 
+    def put_each(self, values: Mapping[str, bytes], *, ttl: float | None = None) -> None:
+        """Writes many values as `put` does without a fence; in one step, where the engine can. Where it fails, some of them may be written."""
+        for key, value in values.items():
+            self.put(key, value, ttl=ttl)
+
     @abstractmethod
     def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Returns the values of those keys that have one."""

@@ -234,6 +234,12 @@ class SqliteStore(CheckedStore):
             tx.executemany(sql.SET_FENCED, rows)
         self.engine.upkeep.after_write()
 
+    def _put_each(self, values: dict[str, bytes], ttl: float | None) -> None:
+        with self.engine.database.writer as tx:
+            until = None if ttl is None else self.engine.database.now() + micros(ttl)
+            tx.executemany(sql.SET_UNFENCED, [(self.name, key, until, value) for key, value in values.items()])
+        self.engine.upkeep.after_write()
+
     def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]:
         with self.engine.database.reader as tx:
             now = self.engine.database.now()

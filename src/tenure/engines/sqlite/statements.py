@@ -198,6 +198,10 @@ ON CONFLICT (store, key) DO UPDATE SET
 # As above, unless a higher fence has written the key.
 SET_FENCED = f"""{SET_VALUE}
 WHERE stored.generation IS NULL OR (stored.generation, stored.delivery) <= (excluded.generation, excluded.delivery)"""
+# Without a fence: one that has written the key still counts.
+SET_UNFENCED = """
+INSERT INTO stored (store, key, expires_at, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (store, key) DO UPDATE SET expires_at = excluded.expires_at, value = excluded.value"""
 SELECT_VALUE = """
 SELECT value FROM stored
 WHERE store = ? AND key = ? AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?)"""

@@ -8,7 +8,7 @@ need not be remembered any more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,6 +104,8 @@ FORGET_EVERY_S = 600.0
 ARCHIVING = "archiving it"
 ARCHIVED_AT_ONCE = 100
 """The most jobs that one call of `tend` archives; then dispatches and deadlines have their turn."""
+STORED_AT_ONCE_BYTES = 1_048_576
+"""About the most bytes of records that are written in one step: others write to the engine, too."""
 
 
 class Housekeeping:
@@ -126,12 +128,7 @@ class Housekeeping:
             else:
                 await strikes.attempt(job_id, partial(self._expire, job_id), "letting go of its results")
         due = to_archive(book, now, limit=ARCHIVED_AT_ONCE, skip=strikes.aside)
-        stored = [
-            job_id
-            for job_id in due
-            if await strikes.attempt(job_id, partial(self._store_record, job_id, now), ARCHIVING)
-        ]
-        if stored:
+        if stored := await self._stored(due, now):
             await strikes.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in stored], ARCHIVING)
         if needs_measuring(book):
             book.measure()
@@ -147,14 +144,44 @@ class Housekeeping:
             await self._values.delete_results(info)
         await self._ledger.commit(ExpireResults(by="leader", job_id=job_id))
 
-    async def _store_record(self, job_id: str, now: float) -> None:
+    async def _stored(self, due: Sequence[str], now: float) -> list[str]:
+        """Stores the records of these jobs, and returns those whose records are there. The engine writes all of them in one step, where it can.
+
+        Where that fails, each is stored by itself, and only the job whose record cannot be stored is struck.
+        """
+        try:
+            await self._store_records(due, now)
+            return list(due)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+        return [
+            job_id
+            for job_id in due
+            if await self._strikes.attempt(job_id, partial(self._store_records, [job_id], now), ARCHIVING)
+        ]
+
+    async def _store_records(self, job_ids: Sequence[str], now: float) -> None:
         book = self._ledger.book
-        if (info := book.jobs.get(job_id)) is not None:
+        jobs = [info for job_id in job_ids if (info := book.jobs.get(job_id)) is not None]
+        await self._ids.keep_keys(jobs, book.settings.id_memory)
+        records: dict[float, dict[str, bytes]] = {}
+        """By the time for which they are kept."""
+        size = 0
+        for info in jobs:
             keep_s = keep_archive(book, info)
             record = await self._values.archived(info, now, keep_s)
             await self._arguments.keep_for(stored_keys(info.job.submission, info.id), keep_s)
-            await self._ids.keep_key(info, book.settings.id_memory)
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record), ttl=keep_s)
+            records.setdefault(keep_s, {})[info.id] = encoded = msgspec.json.encode(record)
+            size += len(encoded)
+            if size >= STORED_AT_ONCE_BYTES:
+                await self._put_records(records)
+                records, size = {}, 0
+        await self._put_records(records)
+
+    async def _put_records(self, records: Mapping[float, Mapping[str, bytes]]) -> None:
+        for keep_s, some in records.items():
+            await self._calls.run(self._archive.put_each, some, ttl=keep_s)
 
 
 RESULTS_WAIT_S = 10.0

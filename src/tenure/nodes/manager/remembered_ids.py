@@ -7,7 +7,7 @@ idempotency key, are in the engine's store for longer.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -35,11 +35,15 @@ class RememberedIds:
         self._archive: Store = engine.store(ARCHIVE)
         self._keys: Store = engine.store(KEYS)
 
-    async def keep_key(self, info: JobInfo, keep_s: float) -> None:
-        """Keeps the idempotency key of a job that is about to be archived."""
-        if key := info.job.submission.idempotency_key:
-            former = FormerJob(job_id=info.id, digest=info.digest)
-            await self._calls.run(self._keys.put, _name(key), msgspec.json.encode(former), ttl=keep_s)
+    async def keep_keys(self, jobs: Iterable[JobInfo], keep_s: float) -> None:
+        """Keeps the idempotency keys of jobs that are about to be archived."""
+        former = {
+            _name(key): msgspec.json.encode(FormerJob(job_id=info.id, digest=info.digest))
+            for info in jobs
+            if (key := info.job.submission.idempotency_key)
+        }
+        if former:
+            await self._calls.run(self._keys.put_each, former, ttl=keep_s)
 
     async def find(self, book: JobBook, submissions: Sequence[JobSubmission]) -> dict[str, FormerJob]:
         """Maps the id of each of these submissions that made a job before, which the book has forgotten, to that job.
