@@ -23,10 +23,10 @@ from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.jobs.alarms import Alarm, AlarmKind
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.logs import node_log
-from tenure.nodes.hook_delivery import HookDelivery
 from tenure.nodes.hooks import (
     MOST_TRIES,
     MOST_WAITING,
+    HookDelivery,
     HookEvent,
     HookNotice,
     Hooks,

@@ -34,7 +34,6 @@ from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes import leadership
-from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
@@ -43,6 +42,7 @@ from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.ledger import RESULTS, ResultIntake
+from tenure.nodes.node_journal import NO_PARTS, AppendParts
 from tenure.nodes.worker.directives import Obedience
 from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.nodes.worker.worker import ManagedWorker

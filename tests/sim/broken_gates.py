@@ -26,7 +26,6 @@ from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.jobs.topics import decide_gate
 from tenure.nodes import leadership
-from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.gate import gate, leader
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.leader import JOURNAL, GateLeader
@@ -35,6 +34,7 @@ from tenure.nodes.manager import gate_reports as gate_reporting
 from tenure.nodes.manager import manager
 from tenure.nodes.manager.gate_handlers import GateHandlers
 from tenure.nodes.manager.gate_reports import GateReporter
+from tenure.nodes.node_journal import NO_PARTS, AppendParts
 
 # The gates
 

@@ -1,13 +1,17 @@
-"""Holds requests back until what they wait for has happened, or their time is over."""
+"""Holds requests back until what they wait for has happened, or their time is over, and collects the jobs that have ended into one answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import takewhile
 
+import msgspec
+
 from tenure.clock import Clock
+from tenure.control.messages.jobs import EndedJobs, JobView
+from tenure.control.messages.wire import Reply
 from tenure.engines.long_poll import LoopWaiter
-from tenure.errors import NodeUnavailableError
+from tenure.errors import NodeUnavailableError, TenureError
 
 MOST_HELD = 5_000
 """More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
@@ -84,3 +88,29 @@ class Held:
     def ring_all(self) -> None:
         for key in self.keys:
             self.ring(key)
+
+
+COLLECTED_BYTES = 1 << 20
+"""An answer takes no further job beyond this size. The largest view has 7 MiB of results, and a client reads 16 MiB."""
+COLLECTED_S = 1.0
+"""An answer takes no further job after this time: a gate asks a datacenter for each."""
+
+
+async def ended_views(view: Callable[[str], Awaitable[Reply]], job_ids: Iterable[str], clock: Clock) -> EndedJobs:
+    """Returns the views of these jobs, as far as one answer holds them. `view` returns that of one job, or the reply that says why there is none."""
+    views, alone, size, until = list[JobView](), list[str](), 0, clock.monotonic() + COLLECTED_S
+    for job_id in job_ids:
+        try:
+            found = await view(job_id)
+        except TenureError:
+            # The caller asks for this one alone, and gets the error itself. The others are not kept from their results.
+            alone.append(job_id)
+            continue
+        if isinstance(found, JobView) and found.ended:
+            views.append(found)
+            size += len(msgspec.json.encode(found))
+        else:
+            alone.append(job_id)
+        if size > COLLECTED_BYTES or clock.monotonic() > until:
+            break
+    return EndedJobs(jobs=tuple(views), ask_alone=tuple(alone))

@@ -1,7 +1,8 @@
 """Tells others of alarms and of ends of jobs: by a signed request to a configured address, or by a configured command (decision 0451).
 
 A leader only puts a notice into the queue of each hook, which is bounded and never waited for. A loop of its own delivers them in their order, tries
-again with pauses, and gives a notice up after `MOST_TRIES`. Notices are best effort: the journal is what is durable.
+again with pauses, and gives a notice up after `MOST_TRIES`. Notices are best effort: the journal is what is durable. A notice is delivered in a thread
+of `HookDelivery`, because neither an address nor a command may hold a node up.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import subprocess
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from enum import StrEnum
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -25,6 +30,7 @@ from tenure.clock import Clock
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import Loop
+from tenure.nodes.process import Environment
 from tenure.randomness import Random
 
 MOST_WAITING = 1_000
@@ -202,3 +208,64 @@ class Hooks:
 
     def loops(self) -> dict[str, Loop]:
         return {f"hook {number}": sender.run for number, sender in enumerate(self.senders)}
+
+
+MOST_THREADS = 4
+MOST_ANSWER_BYTES = 4_096
+
+
+class HookDelivery:
+    """Calls go through a few threads. A hook has at most one call at a time, so a slow one holds up no more than a thread."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="tenure-hook")
+
+    async def __call__(self, hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> None:
+        call = post if hook.url else run_command
+        await asyncio.get_running_loop().run_in_executor(self._threads, call, hook, body, dict(headers))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@asynccontextmanager
+async def hooked(settings: Sequence[HookSettings], environment: Environment) -> AsyncIterator[Hooks]:
+    """Yields the hooks of a node. Their threads end with it."""
+    delivery = HookDelivery()
+    clock, random, log = environment.clock, environment.random, environment.log
+    try:
+        yield Hooks([HookSender(one, delivery, clock=clock, random=random, log=log) for one in settings])
+    finally:
+        delivery.close()
+
+
+def post(hook: HookSettings, body: bytes, headers: dict[str, str]) -> None:
+    """Sends one request. Redirects are not followed: notices go to the configured address only."""
+    parts = urlsplit(hook.url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=hook.timeout_s)
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
+        answer = connection.getresponse()
+        answer.read(MOST_ANSWER_BYTES)
+    except (OSError, HTTPException) as error:
+        raise NodeUnavailableError(f"{hook.url} did not answer: {error}") from error
+    finally:
+        connection.close()
+    if not 200 <= answer.status < 300:
+        raise NodeUnavailableError(f"{hook.url} answered {answer.status}")
+
+
+def run_command(hook: HookSettings, body: bytes, headers: dict[str, str]) -> None:
+    """Runs the command once, without a shell, with the notice on its standard input. It is killed after `timeout_s`."""
+    try:
+        done = subprocess.run(  # noqa: S603 - only commands of the file that the operator gave
+            hook.command, input=body, timeout=hook.timeout_s, capture_output=True, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NodeUnavailableError(f"{hook.goal} was not run: {error}") from error
+    if done.returncode:
+        raise NodeUnavailableError(
+            f"{hook.goal} exited with {done.returncode}: {done.stderr[-300:].decode(errors='replace')}"
+        )

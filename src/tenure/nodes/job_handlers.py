@@ -59,8 +59,7 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import RETRY_OF, next_id
-from tenure.nodes.ended_views import ended_views
-from tenure.nodes.held_requests import Held
+from tenure.nodes.held_requests import Held, ended_views
 from tenure.nodes.subject_quotas import SubjectQuotas
 
 RecordT = TypeVar("RecordT")

@@ -26,7 +26,7 @@ from tenure.nodes.journal_checksum import (
     salvage_state,
 )
 from tenure.nodes.journal_reading import restore, unknown_kind
-from tenure.nodes.node_rules import NodeRules
+from tenure.nodes.saved_journal import NodeRules
 from tenure.nodes.state_saving import PageGone, PageReading, read_pages_now
 
 

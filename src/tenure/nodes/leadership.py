@@ -29,8 +29,8 @@ from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
 from tenure.nodes.node_journal import DecisionT
-from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
+from tenure.nodes.saved_journal import NodeRules
 from tenure.nodes.term_leader import Mandate, TermLeader
 
 RESIGN_S = 5.0

@@ -32,19 +32,20 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.jobs.decisions import Command, encode_event
-from tenure.nodes.append_parts import NO_PARTS, AppendParts, OrderedMessage
 from tenure.nodes.journal_checksum import checked_id
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.node_journal import (
+    NO_PARTS,
+    AppendParts,
     CommandGroup,
     DecisionT,
+    OrderedMessage,
     SureAppend,
     WaitingCommand,
 )
-from tenure.nodes.node_rules import NodeRules
 from tenure.nodes.process import Environment
-from tenure.nodes.saved_journal import SavedJournal
+from tenure.nodes.saved_journal import NodeRules, SavedJournal
 
 SNAPSHOT_EVERY = 500
 """The usual `NodeRules.snapshot_every`."""

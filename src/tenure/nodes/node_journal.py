@@ -2,7 +2,8 @@
 
 `FollowedJournal` keeps the book that is the fold up to date (`journal_reading` reads it), and shows it to callers, but never a part of it that is not
 durable yet. `SureAppend` appends and learns what became of it, also where the engine's answer was lost; `CommandGroup` holds the outcomes for a
-caller. The writer of a leader is in `ledger`.
+caller. `AppendParts` are the messages that leave with an append, or are acknowledged by it: in one durable step with the decision that wants it, where
+the engine can. The writer of a leader is in `ledger`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Appended, Engine, Entry, Journal, Message, Store
+from tenure.engines.contracts import Appended, Engine, Entry, Journal, Mailbox, Message, Outgoing, Store
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -28,10 +29,37 @@ from tenure.errors import (
     Truncated,
 )
 from tenure.jobs.decisions import Command, Event, Outcome
-from tenure.nodes.append_parts import NO_PARTS, AppendParts
 from tenure.nodes.journal_reading import BookRules, BookT, fold_entry, in_slices, load_book
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.randomness import Random
+
+
+class OrderedMessage(NamedTuple):
+    """One message to send with the append that records it.
+
+    The writer decides `command` after those of its callers, and writes it into the same entry. So the message is in the engine if and only if
+    the journal says that it was sent.
+    """
+
+    command: Command
+    """Records that it was sent. Where it decides nothing, the message is not sent."""
+    mailbox: Mailbox[Any, Any]
+    message: Outgoing[Any]
+
+
+class AppendParts(NamedTuple):
+    """Everything that one append brings beside its events."""
+
+    sends: tuple[tuple[Mailbox[Any, Any], tuple[Outgoing[Any], ...]], ...] = ()
+    acknowledges: tuple[Message[Any, Any], ...] = ()
+
+    @classmethod
+    def of(cls, orders: list[OrderedMessage], acknowledges: list[Message[Any, Any]]) -> AppendParts:
+        return cls(tuple((order.mailbox, (order.message,)) for order in orders), tuple(acknowledges))
+
+
+NO_PARTS = AppendParts()
+
 
 ViewT = TypeVar("ViewT")
 

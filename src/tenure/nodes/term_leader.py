@@ -22,11 +22,10 @@ from tenure.jobs.gate_jobs import GateArchive
 from tenure.jobs.timeout import CheckJob
 from tenure.jobs.unsigned_results import FailUnsigned
 from tenure.jobs.waits import WakeSleeper
-from tenure.nodes.append_parts import OrderedMessage
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
-from tenure.nodes.node_journal import DecisionT
+from tenure.nodes.node_journal import DecisionT, OrderedMessage
 from tenure.nodes.process import Environment
 
 TEND = "tend"

@@ -33,7 +33,7 @@ from tenure.nodes.gate.fitness import Forwarding, ReportedCounts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.node_rules import WholeStates
+from tenure.nodes.saved_journal import WholeStates
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
 from tenure.nodes.term_leader import Mandate, Struck, TermLeader, concerns_all
 

@@ -30,7 +30,6 @@ from tenure.jobs.timeout import ProgressWatch, strategy_for
 from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.jobs.workers import WorkerDrained
-from tenure.nodes.append_parts import OrderedMessage
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
@@ -46,6 +45,7 @@ from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.work_items import WorkItems
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
+from tenure.nodes.node_journal import OrderedMessage
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.result_signatures import ResultKeys
