@@ -45,13 +45,11 @@ from tenure.nodes.hooks import Hooks
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.nodes.manager.child_jobs import ChildJobs
-from tenure.nodes.manager.format_raise import FormatRaise
 from tenure.nodes.manager.gate_handlers import GateHandlers
 from tenure.nodes.manager.hook_notices import HookNotices
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
-from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
+from tenure.nodes.manager.leader_parts import ChildJobs, FormatRaise, JobTraces
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls, WorkFlow, drained_by, why_closed
 from tenure.nodes.manager.operator_handlers import DeadLetterHandlers, NodeHandlers, QueueHandlers
