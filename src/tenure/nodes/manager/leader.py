@@ -33,7 +33,6 @@ from tenure.jobs.workers import WorkerDrained
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.dispatch_batches import batches, by_mailbox, is_small
 from tenure.nodes.manager.ended_compensations import EndedCompensations
 from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
 from tenure.nodes.manager.leader_parts import Follower, LeaderPart
@@ -43,7 +42,7 @@ from tenure.nodes.manager.schedules import SCHEDULE_EVENTS, Clockwork
 from tenure.nodes.manager.signed_results import UnsignedFollowUps, signed_results
 from tenure.nodes.manager.stored_values import StoredValues
 from tenure.nodes.manager.withdrawals import Withdrawals
-from tenure.nodes.manager.work_items import WorkItems
+from tenure.nodes.manager.work_items import WorkItems, batches, by_mailbox, is_small
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.node_journal import OrderedMessage
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
