@@ -27,7 +27,7 @@ from tenure.jobs.learned_gaps import (
 )
 from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.states import AttemptCause
-from tenure.nodes.threshold_views import threshold_list
+from tenure.nodes.manager.operator_views import threshold_list
 from tenure.served_workflow import ServedWorkflow
 
 WORKFLOW = spec(version="2", retry=Retry(max_attempts=3, delay=1.0, jitter=0.0))

@@ -53,8 +53,7 @@ from tenure.jobs.workers import DrainWorker
 from tenure.nodes.gossip_pool import MANAGERS, NODES
 from tenure.nodes.job_listing import workflow_list
 from tenure.nodes.manager.manager_health import MANAGER
-from tenure.nodes.manager.worker_lines import with_drained
-from tenure.nodes.threshold_views import threshold_list
+from tenure.nodes.manager.operator_views import threshold_list, with_drained
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
