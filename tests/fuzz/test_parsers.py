@@ -358,7 +358,7 @@ FILES = {
     "nodes/journal_checksum.py": "kind of an event",
     "nodes/journal_repair.py": "name of an event",
     "nodes/manager/job_handlers.py": "an item that a worker emitted as JSON, under its receipt",
-    "nodes/manager/ended_steps.py": "steps that a worker kept of an ended job, in the store",
+    "nodes/manager/ended_work.py": "steps that a worker kept of an ended job, in the store",
     "nodes/manager/log_pages.py": "log page",
     "nodes/manager/remembered_ids.py": "what managers wrote into the store about an idempotency key; what cannot be read names no job",
     "nodes/manager/result_commands.py": "work result",

@@ -15,7 +15,7 @@ from tenure import current, workflow
 from tenure.jobs import endings
 from tenure.jobs.model import JobInfo
 from tenure.jobs.states import Undoes
-from tenure.nodes.manager import ended_compensations
+from tenure.nodes.manager import ended_work
 from tenure.randomness import Random
 from tenure.testing import TestDatacenter
 from tenure.work.compensations import Compensation, Compensations
@@ -109,7 +109,7 @@ def believes_only_what_attempts_said(monkeypatch: pytest.MonkeyPatch) -> None:
         said = any(one.undoes is Undoes.REGISTERED for one in info.workflows.values())
         return said or bool(info.job.submission.undo_of)
 
-    for module in (endings, ended_compensations):
+    for module in (endings, ended_work):
         monkeypatch.setattr(module, "may_have_compensations", may_have)
 
 

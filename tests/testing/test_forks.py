@@ -13,7 +13,7 @@ from tenure.engines.aio import calls_for
 from tenure.engines.contracts import Fence
 from tenure.engines.memory.engine import MemoryEngine
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeRefusedError
-from tenure.nodes.manager.ended_steps import EndedSteps
+from tenure.nodes.manager.ended_work import EndedSteps
 from tenure.testing import ManualClock, TestDatacenter
 
 RAN: list[str] = []

@@ -53,7 +53,7 @@ from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_reco
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.earned_time import as_asked
-from tenure.nodes.manager.ended_steps import EndedSteps
+from tenure.nodes.manager.ended_work import EndedSteps
 from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds

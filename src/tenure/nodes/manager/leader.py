@@ -33,8 +33,7 @@ from tenure.jobs.workers import WorkerDrained
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.ended_compensations import EndedCompensations
-from tenure.nodes.manager.ended_steps import EndedSteps, kept_of
+from tenure.nodes.manager.ended_work import EndedCompensations, EndedSteps, kept_of
 from tenure.nodes.manager.leader_parts import Follower, LeaderPart
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.outage_brake import OUTAGE_EVENTS
