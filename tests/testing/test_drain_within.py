@@ -9,7 +9,7 @@ import pytest
 
 from tenure import workflow
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.departures import Departures
+from tenure.nodes.manager.steering import Departures
 from tenure.testing import TestDatacenter
 
 

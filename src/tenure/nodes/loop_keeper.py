@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 from tenure.backoff import Backoff
@@ -75,6 +76,16 @@ class ProductFailures:
         self.log.error(f"FAILED on {words}" + self._trace_once(error, failed.trace, now))
         return failed
 
+    @contextmanager
+    def noted(self, what: FailedOn, subject: str, doing: str) -> Iterator[None]:
+        """Notes what the block raises about one thing, so that the others go on. An error that concerns all of them is raised."""
+        try:
+            yield
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            self.note(what, subject, doing, error)
+
     def _trace_once(self, error: BaseException, trace: str, now: float) -> str:
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
@@ -103,6 +114,11 @@ class ProductFailures:
             reason = f"Tenure's own code failed {often}the last time {now - at:.0f} s ago on {words}"
             found.append(Alarm(AlarmKind.PRODUCT_FAILED, key, reason, _REMEDY))
         return found
+
+
+def concerns_all(error: BaseException) -> bool:
+    """Returns True for an error that no single job causes: `DeposedError` or `EngineError`."""
+    return isinstance(error, (DeposedError, EngineError))
 
 
 _REMEDY = "Everything else goes on. The log has the traceback: please report it"

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tenure.nodes.loop_keeper import Loop
-from tenure.nodes.term_leader import concerns_all
+from tenure.nodes.loop_keeper import Loop, concerns_all
 
 ItemT = TypeVar("ItemT")
 

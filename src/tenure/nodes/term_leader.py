@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple
 
-from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.errors import DeposedError, TenureError
 from tenure.jobs.attempts import RecordDispatched, RecordWithdrawn
 from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
@@ -24,7 +24,7 @@ from tenure.jobs.unsigned_results import FailUnsigned
 from tenure.jobs.waits import WakeSleeper
 from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, decided
-from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
+from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures, concerns_all
 from tenure.nodes.node_journal import DecisionT, OrderedMessage
 from tenure.nodes.process import Environment
 
@@ -118,11 +118,6 @@ class JobStrikes(Generic[DecisionT]):
 
     async def _commit(self, command: Command) -> DecisionT:
         return decided(await self._commit_many((command,)))[0]
-
-
-def concerns_all(error: BaseException) -> bool:
-    """Returns True for an error that no single job causes: `DeposedError` or `EngineError`."""
-    return isinstance(error, (DeposedError, EngineError))
 
 
 class Mandate(NamedTuple, Generic[BookT, DecisionT]):

@@ -32,10 +32,10 @@ from tenure.nodes.gate.datacenter_links import DatacenterLinks
 from tenure.nodes.gate.fitness import Forwarding, ReportedCounts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
-from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.saved_journal import WholeStates
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
-from tenure.nodes.term_leader import Mandate, Struck, TermLeader, concerns_all
+from tenure.nodes.term_leader import Mandate, Struck, TermLeader
 
 JOURNAL = "gate"
 """The name of a gate cluster's journal."""

@@ -24,11 +24,10 @@ from tenure.jobs.gate_exchange import HearGate, is_timed_out, leader_transfer, r
 from tenure.jobs.gate_outbox import Outbox
 from tenure.jobs.messages import Identity, JobLeaderTransfer, JobReportAck
 from tenure.jobs.model import JobInfo
-from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.outbox_lane import LaneLimits, OutboxLane
-from tenure.nodes.term_leader import concerns_all
 
 ANSWER_S = 5.0
 """The seconds that one gate may take for one answer: made for wide-area latency."""

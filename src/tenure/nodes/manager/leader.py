@@ -32,7 +32,7 @@ from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.jobs.workers import WorkerDrained
 from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
-from tenure.nodes.loop_keeper import FailedOn, Loop
+from tenure.nodes.loop_keeper import FailedOn, Loop, concerns_all
 from tenure.nodes.manager.ended_work import EndedCompensations, EndedSteps, kept_of
 from tenure.nodes.manager.leader_parts import Follower, LeaderPart
 from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
@@ -44,7 +44,7 @@ from tenure.nodes.manager.withdrawals import Withdrawals
 from tenure.nodes.manager.work_items import WorkItems, batches, by_mailbox, is_small
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.node_journal import OrderedMessage
-from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
+from tenure.nodes.term_leader import TEND, Struck, TermLeader
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.result_signatures import ResultKeys
 
@@ -224,7 +224,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 await self.strikes.strike(job_id, "computing its deadline", error)
 
     async def _fire(self) -> None:
-        await self.clockwork.tend(self.now(), self.ledger.commit)
+        await self.clockwork.tend(self.now())
 
     async def _keep_house(self) -> None:
         if await self._housekeeping.tend(self.now()):

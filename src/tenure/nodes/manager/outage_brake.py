@@ -20,7 +20,6 @@ from tenure.jobs.outages import (
     hold_of,
     outage_commands,
 )
-from tenure.nodes.ledger import decided
 from tenure.nodes.manager.ledger import JobLedger
 
 OUTAGE_EVENTS: frozenset[type[Event]] = frozenset({AttemptFailed, OutageDeclared, OutageMoved, OutageEnded})
@@ -95,7 +94,7 @@ class OutageBrake:
         # After so long a time the silence is beyond every stall threshold, or the attempt has beaten or ended.
         self._held_at = {key: at for key, at in self._held_at.items() if now - at < self.settings.most_s}
         for command in outage_commands(self._ledger.book.state.outages, self._watch, now):
-            decided(await self._ledger.commit_all((command,)))
+            await self._ledger.commit(command)
 
 
 class OutageHandlers:

@@ -40,10 +40,9 @@ from tenure.jobs.schedules import (
 from tenure.jobs.state_records import ScheduleRecord
 from tenure.jobs.timers import Timers
 from tenure.logs import NodeLog
-from tenure.nodes.loop_keeper import FailedOn, ProductFailures
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures, concerns_all
 from tenure.nodes.manager.ledger import JobLedger
 from tenure.nodes.stored_arguments import StoredArguments, stored_keys
-from tenure.nodes.term_leader import concerns_all
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""
@@ -78,7 +77,7 @@ class Clockwork:
             elif isinstance(event, (ScheduleRemoved, CronFired, InstantsSkipped)):
                 self._arm(event.schedule)
 
-    async def tend(self, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
+    async def tend(self, now: float) -> None:
         """Fires the schedules that are due, oldest first. One that fails stays due: an instant is done when the journal says so.
 
         A schedule on which our own code fails twice in a row is paused: it must not keep the others from firing.
@@ -86,14 +85,14 @@ class Clockwork:
         for name in self._timers.pop_due(now):
             self._timers.set(name, now)  # until the journal says otherwise: an exception must not lose it
             try:
-                await self._fire(name, now, commit)
+                await self._fire(name, now)
                 self._failed.discard(name)
             except Exception as error:
                 if concerns_all(error):
                     raise
-                await self._set_back(name, now, commit, error)
+                await self._set_back(name, now, error)
 
-    async def _fire(self, name: str, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
+    async def _fire(self, name: str, now: float) -> None:
         record = self._ledger.book.state.schedules.get(name)
         local = self._zone(record) if record is not None else None
         if record is None or local is None:
@@ -104,10 +103,11 @@ class Clockwork:
             reason = (
                 f"{now - skip[-1]:.0f} s late, and of missed runs the schedule wants {record.schedule.missed.value!r}"
             )
-            await commit(SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason))
+            skipped = SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason)
+            await self._ledger.commit(skipped)
         try:
             for instant in fire:
-                await commit(FireCron(by="leader", schedule=name, instant=instant))
+                await self._ledger.commit(FireCron(by="leader", schedule=name, instant=instant))
         except DatacenterFullError as error:
             # The instant stays due. When there is room again, the schedule's rule for missed runs decides on it.
             self._log.warning(f"schedule {name!r} waits for room: {error}")
@@ -116,9 +116,7 @@ class Clockwork:
         record = self._ledger.book.state.schedules.get(name)  # as the commits left it
         self._timers.set(name, next_instant(record, local) if record is not None else math.inf)
 
-    async def _set_back(
-        self, name: str, now: float, commit: Callable[[Command], Awaitable[Decision]], error: Exception
-    ) -> None:
+    async def _set_back(self, name: str, now: float, error: Exception) -> None:
         failed = self._failures.note(FailedOn.SCHEDULE, name, "firing a schedule", error)
         if name not in self._failed:
             self._failed.add(name)
@@ -126,13 +124,9 @@ class Clockwork:
             return
         self._timers.cancel(name)
         what = f"{type(error).__name__}: {error}"
-        try:
-            await commit(PauseSchedule(by="leader", schedule=name, error=what, trace=failed.trace))
+        with self._failures.noted(FailedOn.SCHEDULE, name, "pausing it; it rests until another leader takes over"):
+            await self._ledger.commit(PauseSchedule(by="leader", schedule=name, error=what, trace=failed.trace))
             self._failed.discard(name)
-        except Exception as second:
-            if concerns_all(second):
-                raise
-            self._failures.note(FailedOn.SCHEDULE, name, "pausing it; it rests until another leader takes over", second)
 
     def _arm(self, name: str) -> None:
         """Sets the timer of a schedule. One whose next instant cannot be computed is due now: firing it raises the reason."""

@@ -15,12 +15,11 @@ from tenure.errors import ConfigurationError, TenureError
 from tenure.jobs.arguments import check_not_stored
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.submission import SubmitJob
-from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.remembered_ids import RememberedIds
-from tenure.nodes.term_leader import concerns_all
 
 WAIT_S = 30.0
 """The seconds for which one receive waits for a submission."""
@@ -74,16 +73,12 @@ class SubmissionIntake(LeaderPart):
             self._log.info(f"submission {message.id} comes again: it was accepted, and will be known already")
 
     async def _refuse(self, message: Submission, error: TenureError) -> None:
-        try:
+        with self._failures.noted(FailedOn.REQUEST, message.id, "refusing a submission"):
             if error.retryable:
                 await self._calls.run(message.nack, LATER_S)
                 return
             self._log.warning(f"job {message.body.job_id} was submitted through the engine and is refused: {error}")
             await self._calls.run(message.dead_letter, str(error)[:1_000])
-        except Exception as second:
-            if concerns_all(second):
-                raise
-            self._failures.note(FailedOn.REQUEST, message.id, "refusing a submission", second)
 
 
 def why_not(submission: JobSubmission) -> TenureError | None:

@@ -36,15 +36,12 @@ from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts, Told
 from tenure.nodes.grant_views import Granted, report_grants, worker_grant
 from tenure.nodes.held_requests import Held
-from tenure.nodes.ledger import decided
-from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.manager.departures import Departures
+from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.live_progress import LiveProgress
 from tenure.nodes.manager.outage_brake import OutageBrake
-from tenure.nodes.manager.preemptions import Preemptions
-from tenure.nodes.term_leader import concerns_all
+from tenure.nodes.manager.steering import Departures, Preemptions
 
 
 class WorkerReportHandlers:
@@ -153,7 +150,7 @@ class WorkerReportHandlers:
         await self._decide(self.fleet.resets(worker))
         now = self._now()
         response, command = self.fleet.extend(ask.request, ask.incarnation, now)
-        await self._commit(command)
+        await self._ledger.commit(command)
         return ExtensionReply(
             response=response, epoch=self._ledger.epoch, left_s=self.fleet.earned_s(worker, self._now())
         )
@@ -199,15 +196,10 @@ class WorkerReportHandlers:
             lanes=report.lanes,
             workflows=report.workflows,
         )
-        try:
-            decision = decided(await self._ledger.commit_all((register,)))[0]
-        except Exception as error:
-            if concerns_all(error):
-                raise
-            self._failures.note(FailedOn.WORKER, report.worker, "registering what it serves", error)
-            return
-        if decision.outcome is Outcome.REFUSED and report.workflows:
-            self._log.warning(f"what {report.worker} serves was not registered: {decision.reason}")
+        with self._failures.noted(FailedOn.WORKER, report.worker, "registering what it serves"):
+            decision = await self._ledger.commit(register)
+            if decision.outcome is Outcome.REFUSED and report.workflows:
+                self._log.warning(f"what {report.worker} serves was not registered: {decision.reason}")
 
     def _registered(self, report: WorkerReport) -> str | None:
         """Returns the digest of what this start of a worker has registered; None before it has."""
@@ -259,7 +251,7 @@ class WorkerReportHandlers:
             return  # it left while the commands before this one were written: the record of a verdict would outlive it
         if isinstance(command, EvictWorker):
             command = msgspec.structs.replace(command, marks=self.reported.saved_by(command.incarnation))
-        await self._commit(command)
+        await self._ledger.commit(command)
         if isinstance(command, JudgeWorker):
             self._held.ring(self.fleet.told(command))
             self._introduce(command.worker)
@@ -290,12 +282,8 @@ class WorkerReportHandlers:
     async def _look(self) -> None:
         now = self._now()
         for name in self.fleet.silent(now) if self._pool is not None else ():
-            try:
+            with self._failures.noted(FailedOn.WORKER, name, "asking the gossip pool for it"):
                 await self._ask_pool(name, now)
-            except Exception as error:
-                if concerns_all(error):
-                    raise
-                self._failures.note(FailedOn.WORKER, name, "asking the gossip pool for it", error)
         await self._decide(self.fleet.sweep(now))
         await self.brake.look(now)
         await self.departures.look(now)
@@ -381,9 +369,6 @@ class WorkerReportHandlers:
         """Returns how long the worker of the delivery before has not been heard; nothing where this leader never heard it."""
         heard = self.reported.report(workflow.incarnation)
         return {"silent_for": round(now - heard.at, 1)} if heard is not None else {}
-
-    async def _commit(self, command: Command) -> None:
-        decided(await self._ledger.commit_all((command,)))
 
     def close(self) -> None:
         """Ends the term: every held report is answered, and its worker asks the next leader."""
