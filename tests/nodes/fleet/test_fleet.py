@@ -96,7 +96,7 @@ def test_a_worker_that_is_full_is_busy_and_yet_not_told_to_drain() -> None:
     leader = LeaderOfFleet()
     leader.report("w-1", attempt(), attempt(job="k"))
     [standing] = leader.fleet.standings(leader.now)
-    assert (standing.health_class, standing.free) == (HealthClass.BUSY, 0)
+    assert (standing.node.health, standing.node.free) == (HealthClass.BUSY, 0)
     assert leader.told().verdict is ROUTE  # it pulls: the moment a slot is free it shall take the next work
     leader.report("w-1", attempt(2), attempt(2, job="k"), accepting=False)
     assert leader.told().verdict is DRAIN  # and this is what it says itself, full or not
@@ -140,7 +140,7 @@ def test_a_silence_within_its_stall_or_one_that_was_declared_is_alive_and_moves_
             assert leader.told().verdict is (ROUTE if second < 59 else DRAIN), second
         assert leader.told().left_s == 0.0  # what it earned is over, and it is told so
         [standing] = leader.fleet.standings(leader.now)
-        assert 28 <= standing.left_s <= 30  # and yet it is not suspect, while its reports arrive
+        assert 28 <= standing.node.left_s <= 30  # and yet it is not suspect, while its reports arrive
         assert not leader.of(EvictWorker)
 
 
@@ -411,7 +411,7 @@ def test_a_word_that_is_not_about_this_start_changes_nothing(word: PoolWord) -> 
         leader.commit(leader.fleet.hear_gossip("w-1", word, leader.now))
         leader.commit(leader.fleet.sweep(leader.now))
     assert not leader.of(EvictWorker)
-    assert next(one for one in leader.fleet.standings(leader.now) if one.name == "w-1").by_gossip == ""
+    assert next(one.node for one in leader.fleet.standings(leader.now) if one.node.name == "w-1").gossip == ""
 
 
 def test_health_that_came_by_gossip_may_only_take_work_away() -> None:

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenure.control.messages.nodes import WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
-from tenure.health.signals import HealthClass, RoutingDecision
+from tenure.health.signals import RoutingDecision
 from tenure.jobs.alarms import Crew
 from tenure.nodes.fleet.member import HEARD_WITHIN_S, ReportedAttempts, Room, WorkerStanding, crew, room, verdicts
 
 
-def worker(name: str, **known: Any) -> WorkerStanding:
-    fields: dict[str, Any] = {
-        "incarnation": name,
-        "health_class": HealthClass.HEALTHY,
-        "verdict": RoutingDecision.ROUTE,
-        "reason": "",
-        "heard_s_ago": 1.0,
-        "left_s": 30.0,
-        "slots": 4,
-        "free": 3,
-        "running": 1,
-        "extensions_left": 5,
-        "by_gossip": "",
-        "version": "",
-        "lanes": ("default.p0",),
-        "skew_s": 0.0,
-        "accepting": True,
-        **known,
-    }
-    return WorkerStanding(name=name, **fields)
+def worker(name: str, *, accepting: bool = True, **known: Any) -> WorkerStanding:
+    fields: dict[str, Any] = {"verdict": "route", "heard_s_ago": 1.0, "free": 3, "lanes": ("default.p0",), **known}
+    return WorkerStanding(WorkerNode(name=name, **fields), accepting)
 
 
 FLEET = [
@@ -56,7 +40,7 @@ def test_a_mailbox_has_the_crew_that_serves_it() -> None:
 
 
 def test_an_operators_drain_counts_as_a_verdict() -> None:
-    assert verdicts(FLEET, drained={"by-hand"}) == {"route": 4, "drain": 2}
+    assert verdicts([one.node for one in FLEET], drained={"by-hand"}) == {"route": 4, "drain": 2}
 
 
 def report(start: str, *jobs: str, number: int = 1, worker: str = "w") -> WorkerReport:

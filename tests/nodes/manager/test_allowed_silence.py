@@ -98,7 +98,7 @@ async def is_suspect_without_reports_whatever_it_declared(dc: SilentWork) -> Non
     await dc.silent(cast, 100)
     assert cast.evicted == []
     [standing] = dc.leader.worker_reports.fleet.standings(dc.engine.now())
-    assert standing.left_s <= HEALTHCHECK_S  # people are told so, too
+    assert standing.node.left_s <= HEALTHCHECK_S  # people are told so, too
     await dc.kill("w-1")
     killed = dc.clock.boottime()
     await dc.until(lambda: dc.book.state.workers["w-1"].verdict == "evict", seconds=60)

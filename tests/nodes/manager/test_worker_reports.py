@@ -100,7 +100,7 @@ def test_a_worker_is_told_neither_who_has_its_name_nor_may_it_leave_or_ask_for_t
             refused = await ask(manager, ExtendDeadline(request=asked, incarnation=forged))
             assert isinstance(refused, Problem)
             assert "secret" not in str(refused)
-        assert [one.name for one in manager.standings()] == ["w-1"]
+        assert [one.name for one in manager.workers()] == ["w-1"]
         assert (await ask(manager, first)).verdict is RoutingDecision.ROUTE
 
     run(story)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from tenure.control.messages.nodes import RunningAttempt
+from tenure.control.messages.nodes import RunningAttempt, WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import LimitError
 from tenure.health.brake import BrakeConfig
@@ -77,25 +77,10 @@ class Told(NamedTuple):
 
 
 class WorkerStanding(NamedTuple):
-    """The state of one worker, for people and metrics."""
+    """The state of one worker."""
 
-    name: str
-    incarnation: str
-    health_class: HealthClass | None
-    verdict: RoutingDecision
-    reason: str
-    heard_s_ago: float
-    left_s: float
-    slots: int
-    free: int
-    running: int
-    extensions_left: int
-    by_gossip: str
-    """`alive`, `dead`, or empty where gossip does not know the worker."""
-    version: str
-    lanes: tuple[str, ...]
-    skew_s: float
-    """The seconds that its wall clock is ahead of the engine's. It is shown to people; no deadline uses it."""
+    node: WorkerNode
+    """As people are shown it."""
     accepting: bool
     """True when the worker itself says that it accepts work."""
 
@@ -184,24 +169,24 @@ class Member:
         self, now: float, *, health_class: HealthClass | None, left_s: float, extensions_left: int, by_gossip: str
     ) -> WorkerStanding:
         """Returns its standing. The fleet passes the facts that its health manager and the gossip pool know."""
-        return WorkerStanding(
-            self.name,
-            self.incarnation,
-            health_class,
-            self.verdict,
-            self.reason,
-            now - self.heard_at,
-            left_s,
-            self.slots,
-            self.state.available_capacity,
-            self.state.workflows_assigned,
-            extensions_left,
-            by_gossip,
-            self.version,
-            self.lanes,
-            self.skew_s,
-            self.state.accepting_work,
+        node = WorkerNode(
+            name=self.name,
+            incarnation=self.incarnation,
+            verdict=self.verdict.value,
+            reason=self.reason,
+            health=health_class.value if health_class is not None else "",
+            heard_s_ago=now - self.heard_at,
+            left_s=left_s,
+            extensions_left=extensions_left,
+            slots=self.slots,
+            free=self.state.available_capacity,
+            running=self.state.workflows_assigned,
+            lanes=self.lanes,
+            version=self.version,
+            skew_s=self.skew_s,
+            gossip=by_gossip,
         )
+        return WorkerStanding(node, self.state.accepting_work)
 
     def believe(self, said: HealthPiggyback) -> None:
         """Takes over health that came by gossip while no report arrives. It may only take work away from the worker: life and progress are
@@ -265,25 +250,25 @@ def slots_in(members: Mapping[str, Member], queue: str) -> int:
 
 def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:
     """Counts the workers that reported lately and take work, and their free slots."""
-    present = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S]
+    present = [one for one in workers if one.node.heard_s_ago <= HEARD_WITHIN_S]
     taking = [one for one in present if takes(one, drained)]
-    return Room(len(taking), sum(one.free for one in taking), sum(one.name in drained for one in present))
+    return Room(len(taking), sum(one.node.free for one in taking), sum(one.node.name in drained for one in present))
 
 
 def crew(workers: Iterable[WorkerStanding], mailbox: str, drained: Collection[str] = ()) -> Crew:
     """Counts the workers that serve one mailbox."""
-    serving = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S and mailbox in one.lanes]
+    serving = [one for one in workers if one.node.heard_s_ago <= HEARD_WITHIN_S and mailbox in one.node.lanes]
     taking = [one for one in serving if takes(one, drained)]
-    return Crew(len(serving), len(taking), sum(one.free for one in taking))
+    return Crew(len(serving), len(taking), sum(one.node.free for one in taking))
 
 
-def verdicts(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> dict[str, int]:
+def verdicts(workers: Iterable[WorkerNode], drained: Collection[str] = ()) -> dict[str, int]:
     """Returns the number of workers under each verdict. A worker that an operator drained counts as "drain"."""
-    return dict(Counter("drain" if one.name in drained else one.verdict.value for one in workers))
+    return dict(Counter("drain" if one.name in drained else one.verdict for one in workers))
 
 
 def takes(worker: WorkerStanding, drained: Collection[str]) -> bool:
-    return worker.accepting and worker.verdict not in _TAKES_NONE and worker.name not in drained
+    return worker.accepting and worker.node.verdict not in _TAKES_NONE and worker.node.name not in drained
 
 
 class HeardReport(NamedTuple):

@@ -53,7 +53,6 @@ from tenure.nodes.manager.leader_parts import ChildJobs, FormatRaise, JobTraces
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls, WorkFlow, drained_by, why_closed
 from tenure.nodes.manager.operator_handlers import DeadLetterHandlers, NodeHandlers, QueueHandlers
-from tenure.nodes.manager.operator_views import worker_node
 from tenure.nodes.manager.outage_brake import OutageHandlers
 from tenure.nodes.manager.overview import Observer, OverviewHandlers
 from tenure.nodes.manager.schedules import ScheduleHandlers
@@ -234,7 +233,7 @@ class Manager:
 
     def workers(self) -> list[WorkerNode]:
         """Returns the workers that report to this manager; empty unless it leads."""
-        return [worker_node(one) for one in self.standings()]
+        return [one.node for one in self.standings()]
 
     @property
     def unready(self) -> dict[str, str]:

@@ -9,27 +9,6 @@ from tenure.control.messages.workflows import ThresholdEntry, ThresholdExample, 
 from tenure.jobs.book import JobBook
 from tenure.jobs.learned_gaps import FALSE_KILLS, GapRecord, ShadowCall, threshold
 from tenure.jobs.state_records import DrainRecord
-from tenure.nodes.fleet.member import WorkerStanding
-
-
-def worker_node(standing: WorkerStanding) -> WorkerNode:
-    return WorkerNode(
-        name=standing.name,
-        incarnation=standing.incarnation,
-        verdict=standing.verdict.value,
-        reason=standing.reason,
-        health=standing.health_class.value if standing.health_class is not None else "",
-        heard_s_ago=standing.heard_s_ago,
-        left_s=standing.left_s,
-        extensions_left=standing.extensions_left,
-        slots=standing.slots,
-        free=standing.free,
-        running=standing.running,
-        lanes=standing.lanes,
-        version=standing.version,
-        skew_s=standing.skew_s,
-        gossip=standing.by_gossip,
-    )
 
 
 def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:

@@ -169,7 +169,7 @@ class ManagerGauges(NodeGauges):
             work_left(book, now, self._says_left),
         )
         yield from threshold_gauges(book)
-        workers = verdicts(manager.standings(), book.state.drained)
+        workers = verdicts(manager.workers(), book.state.drained)
         yield gauges("tenure_workers", "Workers by the leader's verdict.", ["verdict"], workers)
 
     def _says_left(self, job_id: str, workflow: str) -> float | None:
@@ -342,7 +342,7 @@ async def tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
     """Tells the pool the health of a manager, every `TELL_EVERY_S`. Its load is the lateness of its event loop, and the memory of its machine."""
     load = HybridOverloadDetector()
     while True:
-        workers, flow = manager.standings(), manager.flow()
+        workers, flow = manager.workers(), manager.flow()
         pool.tell_fleet(
             accepting=manager.ledger.seq > 0 and not manager.closed,
             free=sum(one.free for one in workers),
