@@ -24,8 +24,7 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.state_records import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, words_of_eviction
-from tenure.nodes.fleet.departed_starts import DepartedStarts
-from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding, slots_in
+from tenure.nodes.fleet.member import AbleWorkers, DepartedStarts, FleetSettings, Member, Told, WorkerStanding, slots_in
 
 _LEADER = "leader"
 ExtensionAnswer = tuple[HealthcheckExtensionResponse, Command]
@@ -37,7 +36,7 @@ class Fleet:
     def __init__(self, settings: FleetSettings | None = None) -> None:
         self.settings = settings or FleetSettings()
         self.health = WorkerHealthManager(config=self.settings.extensions, brake=self.settings.brake)
-        self._rate = CompletionRate(self.settings.interval_s)
+        self._rate = CompletionRate(self.settings.healthcheck_s)
         self._members: dict[str, Member] = {}
         self.slots = lambda queue: slots_in(self._members, queue)
         self._evicted: dict[str, dict[str, tuple[float, str]]] = {}
@@ -119,7 +118,7 @@ class Fleet:
         deadline: float = 0.0,
     ) -> Member:
         self.health.register(name, now=now, deadline=deadline or None, extensions=series)
-        member = Member.fresh(name, incarnation, now, self.settings.health, self.settings.interval_s)
+        member = Member.fresh(name, incarnation, now, self.settings.health, self.settings.healthcheck_s)
         self.health.workers.update_state(name, member.state, now=now)
         self._members[name] = member
         return member
