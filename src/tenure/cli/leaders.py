@@ -12,6 +12,8 @@ import click
 
 from tenure import tracing
 from tenure.cli.node_options import (
+    GOSSIP,
+    SectionedCommand,
     friendly,
     gossip_options,
     log_format_option,
@@ -19,7 +21,6 @@ from tenure.cli.node_options import (
     result_key_option,
     stop_signals,
 )
-from tenure.cli.option_sections import GOSSIP, SectionedCommand
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.wire import GATE_PORT, MANAGER_PORT

@@ -11,8 +11,15 @@ from typing import Literal, NamedTuple
 import click
 
 from tenure import machine
-from tenure.cli.node_options import friendly, gossip_options, log_format_option, one_value, result_key_option
-from tenure.cli.option_sections import GOSSIP, SectionedCommand
+from tenure.cli.node_options import (
+    GOSSIP,
+    SectionedCommand,
+    friendly,
+    gossip_options,
+    log_format_option,
+    one_value,
+    result_key_option,
+)
 from tenure.nodes.pool_settings import PoolSettings
 from tenure.work.slots.interpreters import BegunServer
 

@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 from tests.nodes.served import Served
 
-from tenure.cli import thresholds as module
-from tenure.cli.thresholds import thresholds
+from tenure.cli.workflows import threshold_table, thresholds
 from tenure.client.client import Client
 from tenure.control.messages.workflows import ThresholdEntry, ThresholdExample, ThresholdList
 
@@ -40,7 +39,7 @@ def test_a_manager_that_learned_nothing_says_so() -> None:
 
 
 def test_the_table_says_which_threshold_holds_and_where_the_learned_one_was_wrong() -> None:
-    table = module.threshold_table(ThresholdList(thresholds=(LINE,), now=2.0))
+    table = threshold_table(ThresholdList(thresholds=(LINE,), now=2.0))
     cells = [next(iter(column.cells)) for column in table.columns]
     assert [str(cell) for cell in cells] == [
         *["review", "3", "812", "300 s", "63.8 s", "63.8 s", "learned from 812 attempts", "1", "4, by 245 s each"]
