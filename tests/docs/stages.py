@@ -22,7 +22,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import ManualClock, SystemClock
 from tenure.engines import Engine
 from tenure.gossip import GossipNode, GossipSettings
-from tenure.nodes.hooks import signature
+from tenure.nodes.manager.hooks import signature
 from tenure.testing import TestDatacenter
 from tenure.testing.model_server import ModelServer
 from tenure.work import LoopGroup

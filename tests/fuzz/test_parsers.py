@@ -323,7 +323,6 @@ FILES = {
     "beat/record.py": "shared memory of this user; tests/beat damages it",
     "cli/write_jobs.py": "the command line of this user",
     "client/job_messages.py": "any event",
-    "client/result_types.py": "nothing: it only states what a decoder of results looks like",
     "codec.py": "encoded value",
     "control/event_feed.py": "event",
     "control/messages/operations.py": "request submit",

@@ -30,7 +30,7 @@ from tenure.jobs.settings import GateSettings
 from tenure.logs import NodeLog, node_log
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, parse_datacenters, serve_gate
-from tenure.nodes.hooks import read_hooks
+from tenure.nodes.manager.hooks import read_hooks
 from tenure.nodes.manager.serving import ManagerSettings, serve
 from tenure.nodes.pool_settings import PoolSettings
 from tenure.service_manager import ServiceManager

@@ -1,4 +1,4 @@
-"""The commands that look at jobs: ps, why, watch, logs, result."""
+"""The commands that look at jobs: ps, why, watch, logs, output, result."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ from tenure.client.async_operator_calls import AsyncOperatorCalls
 from tenure.client.async_submissions import AsyncSubmissions
 from tenure.client.job_messages import (
     LONG_POLL_S,
+    ResultDecoder,
     decoded,
     decoded_output,
     decoded_result,
     too_large_results,
     with_result,
 )
-from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock, SystemClock
 from tenure.codec import Codec, about_signal, sealed_value
 from tenure.control.async_caller import HttpCaller

@@ -16,6 +16,7 @@ from tenure.client.job_messages import (
     OUTPUT_WAIT_S,
     JobUpdate,
     ProgressBar,
+    ResultDecoder,
     accepted,
     attempts_of,
     link_of,
@@ -23,7 +24,6 @@ from tenure.client.job_messages import (
     update_of_progress,
     update_of_view,
 )
-from tenure.client.result_types import ResultDecoder
 from tenure.clock import Clock
 from tenure.control.messages.job_output import LogLine, OutputItem
 from tenure.control.messages.jobs import MAX_LISTED, JobView

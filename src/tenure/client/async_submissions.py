@@ -15,8 +15,7 @@ from tenure import tracing
 from tenure.backoff import Retry
 from tenure.client.async_job import AsyncJob
 from tenure.client.async_workflow_handle import AsyncWorkflowHandle
-from tenure.client.job_messages import accepted, batches
-from tenure.client.result_types import ResultDecoder
+from tenure.client.job_messages import ResultDecoder, accepted, batches
 from tenure.codec import Codec
 from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany, Submitted
 from tenure.control.messages.wire import Request

@@ -23,6 +23,7 @@ from tenure.bound_checks import check
 from tenure.client.job import Job, JobMap
 from tenure.client.job_messages import (
     LONG_POLL_S,
+    ResultDecoder,
     decoded,
     decoded_output,
     decoded_result,
@@ -30,7 +31,6 @@ from tenure.client.job_messages import (
     with_result,
 )
 from tenure.client.operator_calls import OperatorCalls
-from tenure.client.result_types import ResultDecoder
 from tenure.client.submissions import Submissions
 from tenure.clock import Clock, SystemClock
 from tenure.codec import Codec, about_signal, sealed_value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from tenure.attempt_data import is_elsewhere, output_about
 from tenure.bound_checks import check
-from tenure.client.result_types import ResultDecoder
 from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.job_output import OutputPage
@@ -21,6 +20,17 @@ from tenure.jobs.eta import Eta, eta_in_words
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.why_answer import Link
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@runtime_checkable
+class ResultDecoder(Protocol):
+    """Decodes results, as a `Workflow` does by the annotation of its function."""
+
+    def decode_result(self, value: Any) -> Any: ...
+
 
 LONG_POLL_S = 10.0
 """A node holds one request for at most this long while a client waits for a job."""
@@ -191,10 +201,6 @@ def accepted(answers: Sequence[Submitted]) -> list[str]:
         if one.problem is not None:
             raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answers)} was refused: {one.reason}")
     return [one.job_id for one in answers]
-
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def on_terminal() -> bool:

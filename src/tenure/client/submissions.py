@@ -16,8 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from tenure import tracing
 from tenure.backoff import Retry
 from tenure.client.job import Job
-from tenure.client.job_messages import accepted, batches
-from tenure.client.result_types import ResultDecoder
+from tenure.client.job_messages import ResultDecoder, accepted, batches
 from tenure.client.workflow_handle import WorkflowHandle
 from tenure.codec import Codec
 from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany, Submitted

@@ -26,7 +26,7 @@ from tenure.jobs import JobSettings, JobSubmission
 from tenure.jobs.messages import JobProgressReport, JobReportAck
 from tenure.jobs.model import WorkflowSpec
 from tenure.logs import log_to
-from tenure.nodes.hooks import Hooks
+from tenure.nodes.manager.hooks import Hooks
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.serving import ManagerMetrics

@@ -41,12 +41,11 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.messages import Identity
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.fleet.member import FleetSettings, PoolView, WorkerStanding, crew
-from tenure.nodes.hooks import Hooks
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.manager.gate_handlers import GateHandlers
-from tenure.nodes.manager.hook_notices import HookNotices
+from tenure.nodes.manager.hooks import HookNotices, Hooks
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.leader_parts import ChildJobs, FormatRaise, JobTraces

@@ -45,7 +45,7 @@ from tenure.jobs.workers import WorkerEvicted
 from tenure.logs import NodeLog
 from tenure.nodes.fleet.member import HEALTHCHECK_S, FleetSettings, verdicts
 from tenure.nodes.gossip_pool import TELL_EVERY_S, EngineSeeds, Pool, pooled
-from tenure.nodes.hooks import HookSettings, check_hook, hooked
+from tenure.nodes.manager.hooks import HookSettings, check_hook, hooked
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.operator_handlers import Presence, oldest_s
 from tenure.nodes.node_process import (

@@ -12,13 +12,14 @@ import hashlib
 import hmac
 import subprocess
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,11 +28,20 @@ from tenure import bounds as b
 from tenure.backoff import Backoff
 from tenure.bound_checks import check
 from tenure.clock import Clock
-from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.errors import ConfigurationError, NodeUnavailableError, UnknownJobError
+from tenure.jobs import Decision
+from tenure.jobs.alarms import Alarm
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.why import why
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import Loop
+from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.process import Environment
 from tenure.randomness import Random
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+    from tenure.nodes.manager.leader import DatacenterLeader
 
 MOST_WAITING = 1_000
 """Notices that wait for one hook. The oldest makes way for the newest: whoever was away wants to know what is wrong now."""
@@ -269,3 +279,86 @@ def run_command(hook: HookSettings, body: bytes, headers: dict[str, str]) -> Non
         raise NodeUnavailableError(
             f"{hook.goal} exited with {done.returncode}: {done.stderr[-300:].decode(errors='replace')}"
         )
+
+
+LOOK_BACK_S = 300.0
+"""A new leader tells again of jobs that ended so shortly before its term: the last leader may have died with its queue."""
+MOST_LOOKED_BACK = 1_000
+
+
+class HookNotices:
+    """Part of a manager: `alarm` is called by its observer, and `lead` makes the part of each term."""
+
+    def __init__(self, hooks: Hooks, datacenter: str, manager: str) -> None:
+        self._hooks, self._datacenter, self._manager = hooks, datacenter, manager
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._hooks.senders)
+
+    def alarm(self, alarm: Alarm, since: float, over: bool) -> None:
+        event = HookEvent.ALARM_OVER if over else HookEvent.ALARM
+        content: dict[str, Any] = {
+            "datacenter": self._datacenter,
+            "manager": self._manager,
+            "kind": alarm.kind.value,
+            "subject": alarm.subject,
+            "reason": alarm.reason,
+            "next_step": alarm.remedy,
+            "since": since,
+        }
+        name = f"{self._datacenter}/{event}/{alarm.kind}/{alarm.subject}/{since:.3f}"
+        self._hooks.tell(HookNotice(name, event, since, lambda: content))
+
+    def lead(self, leader: DatacenterLeader) -> LeaderPart:
+        return EndNotices(leader, self._hooks, self._datacenter)
+
+
+class EndNotices(LeaderPart):
+    """Tells of each end of a job, once it is durable."""
+
+    heeds = frozenset({JobEnded})
+
+    def __init__(self, leader: DatacenterLeader, hooks: Hooks, datacenter: str) -> None:
+        self._leader, self._hooks, self._datacenter = leader, hooks, datacenter
+
+    async def run(self) -> None:
+        book = self._leader.book
+        since = book.state.elected_at - LOOK_BACK_S
+        for job_id in list(islice(reversed(book.ended), MOST_LOOKED_BACK)):
+            info = book.jobs.get(job_id)
+            if info is not None and since <= info.ended_at <= book.state.elected_at:
+                self._tell(job_id, info.ended_at)
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        for event in decision.events:
+            if isinstance(event, JobEnded):
+                self._tell(event.job_id, event.at)
+
+    def _tell(self, job_id: str, at: float) -> None:
+        book = self._leader.book
+        info = book.jobs.get(job_id)
+        if info is None:
+            return
+        event, queue = HookEvent(info.state.value), info.job.submission.queue
+        name = f"{self._datacenter}/{job_id}/{event}"
+        self._hooks.tell(HookNotice(name, event, at, lambda: end_content(book, job_id, self._datacenter, event), queue))
+
+
+def end_content(book: JobBook, job_id: str, datacenter: str, state: HookEvent) -> dict[str, Any]:
+    """Returns what is told of a job that ended: the first sentence of `why`, and the next step. Arguments and results are not told."""
+    about: dict[str, Any] = {"datacenter": datacenter, "job_id": job_id, "state": state.value}
+    try:
+        told = why(book, job_id)
+    except UnknownJobError:
+        return about  # it has left memory since
+    submission = book.job(job_id).job.submission
+    return {
+        **about,
+        "name": submission.name,
+        "queue": submission.queue,
+        "labels": submission.labels,
+        "reason": told.answer,
+        "next_step": told.next_step,
+        "submitted_at": told.submitted_at,
+    }

@@ -23,19 +23,19 @@ from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.jobs.alarms import Alarm, AlarmKind
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.logs import node_log
-from tenure.nodes.hooks import (
+from tenure.nodes.manager.hooks import (
     MOST_TRIES,
     MOST_WAITING,
     HookDelivery,
     HookEvent,
     HookNotice,
+    HookNotices,
     Hooks,
     HookSender,
     HookSettings,
     read_hooks,
     signature,
 )
-from tenure.nodes.manager.hook_notices import HookNotices
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
