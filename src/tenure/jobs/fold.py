@@ -111,6 +111,7 @@ class FoldState(Protocol):
 
     version: int
     epoch: int
+    leader: str
     archive: dict[str, ArchivedJob]
     tombstones: dict[str, Tombstone]
     forgotten_early: int
@@ -150,6 +151,11 @@ class JournalFold(Generic[StateT, InfoT]):
     @property
     def epoch(self) -> int:
         return self.state.epoch
+
+    @property
+    def leader(self) -> str:
+        """The name of the node that leads, by this journal; empty before the first one."""
+        return self.state.leader
 
     def job(self, job_id: str) -> InfoT:
         """Returns the job, or raises `UnknownJobError`."""

@@ -109,7 +109,7 @@ def check_global(tracker: GateJobTracker, command: CheckGlobal, now: float, rule
 def declare(tracker: GateJobTracker, info: GateJobTrackingInfo, found: Condition, now: float) -> GlobalDecisionMade:
     return GlobalDecisionMade(
         at=now,
-        by=tracker.state.gate,
+        by=tracker.state.leader,
         rule=found.rule,
         job_id=info.job_id,
         state=JobState.TIMED_OUT,

@@ -130,7 +130,7 @@ def gate_take_lead(tracker: GateJobTracker, command: GateTakeLead, now: float, r
         rule=Rule.TAKEOVER,
         epoch=command.epoch,
         gate=command.gate,
-        evidence={"previous_gate": tracker.state.gate, "previous_epoch": tracker.epoch},
+        evidence={"previous_gate": tracker.state.leader, "previous_epoch": tracker.epoch},
     )
     return GateDecision([elected], Outcome.ACCEPTED, Rule.TAKEOVER)
 
@@ -264,7 +264,7 @@ def rebuilt_from(report: JobProgressReport | JobTimeoutReport, now: float) -> Ga
 
 
 def gate_elected(tracker: GateJobTracker, event: GateElected) -> None:
-    tracker.state.epoch, tracker.state.gate = event.epoch, event.gate
+    tracker.state.epoch, tracker.state.leader = event.epoch, event.gate
     for info in tracker.jobs.values():
         if not info.state.terminal:
             # The progress that the last gate held in `fresh` is lost, so the stuck clocks start at the takeover.

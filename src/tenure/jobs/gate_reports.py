@@ -258,10 +258,10 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
     if stone := tracker.state.tombstones.get(job_id):
         events.append(decided_before(stone, job_id, now))
     elif isinstance(report, JobProgressReport) and report.ended_by_gate:
-        events.append(remembered(word(report, now), tracker.state.gate, now))
+        events.append(remembered(word(report, now), tracker.state.leader, now))
     if status.terminal and len(rebuilt.target_datacenters) == 1:
         decided = any(isinstance(event, GlobalDecisionMade) for event in events)
-        events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.gate)
+        events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.leader)
     ack = ack_for(tracker, report, status)
     return GateDecision(events, Outcome.ACCEPTED, Rule.REBUILT, "rebuilt from a report", job_id, ack)
 
@@ -304,7 +304,7 @@ def word(report: JobProgressReport, now: float) -> DatacenterReported:
 
 def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Event], now: float) -> list[Event]:
     """Adds the events that follow from a report: a gate's decision that was lost with its journal, or the end of the job everywhere."""
-    statuses, decided, by = dict(info.dc_status), info.decided is not None, tracker.state.gate
+    statuses, decided, by = dict(info.dc_status), info.decided is not None, tracker.state.leader
     for event in events:
         if isinstance(event, DatacenterReported) and event.status.terminal:
             statuses[event.datacenter] = event.status

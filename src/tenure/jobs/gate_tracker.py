@@ -28,7 +28,7 @@ class GateState(msgspec.Struct, kw_only=True):
 
     version: int = SNAPSHOT_VERSION
     epoch: int = 0
-    gate: str = ""
+    leader: str = msgspec.field(default="", name="gate")
     jobs: dict[str, GateJobTrackingInfo] = {}
     archive: dict[str, ArchivedJob] = {}
     tombstones: dict[str, Tombstone] = {}

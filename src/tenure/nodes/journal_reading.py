@@ -36,6 +36,12 @@ class Replays(Protocol):
 class Book(Replays, Protocol):
     """A fold over a journal that can be saved as a snapshot."""
 
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def leader(self) -> str: ...
+
     def snapshot(self) -> bytes: ...
 
 

@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from tenure.control.messages.wire import AskLeader, LeaderView, Problem, ProblemKind, Redirect, address_of
+from tenure.control.problems import problem
 from tenure.engines.contracts import Election, Term
 from tenure.errors import (
     DeposedError,
@@ -104,6 +106,47 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         if self.leader is None:
             raise DeposedError("this node does not lead")
         return await self.ledger.commit_all(commands)
+
+    # Who leads
+
+    @property
+    def known_leader(self) -> str:
+        """The name of the node that leads: of this one, or of the one that the book names, which may be deposed or dead."""
+        return self.name if self.leader is not None else self.ledger.book.leader
+
+    @property
+    def known_epoch(self) -> int:
+        return self.epoch if self.leader is not None else self.ledger.book.epoch
+
+    @property
+    def other_leader(self) -> str:
+        """The address of the other node that leads, by the book; empty where none is known, or when this node leads.
+
+        A book that names this node tells of a term that is over: a redirect would send the caller back to it.
+        """
+        address = address_of(self.known_leader)
+        return "" if address == address_of(self.name) else address
+
+    async def who_leads(self, request: AskLeader) -> LeaderView:
+        name, epoch, leads = self.known_leader, self.known_epoch, self.leader is not None
+        return LeaderView(leader=name, address=address_of(name), epoch=epoch, leads=leads, seq=self.ledger.seq)
+
+    def elsewhere(self) -> Redirect | Problem:
+        """Returns the reply for a request that only the leader can answer: a redirect to it, or a problem where no leader is known."""
+        known = self.ledger.damage is None or self.term_is_current
+        address = self.other_leader
+        return Redirect(address=address, epoch=self.ledger.book.epoch) if address and known else self.nobody()
+
+    def nobody(self) -> Problem:
+        """Returns the reply for such a request where the caller cannot be sent to the leader."""
+        if self.ledger.damage is not None:
+            return problem(self.ledger.damage)
+        return Problem(
+            kind=ProblemKind.UNAVAILABLE,
+            fact="nobody leads now, as far as this node knows",
+            remedy="Ask again: the next leader is elected within a term",
+            retryable=True,
+        )
 
     # Roles
 

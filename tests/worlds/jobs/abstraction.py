@@ -65,7 +65,7 @@ def forget_in_book(book: JobBook, now: float) -> None:
 
 def forget_in_gate(tracker: GateJobTracker, now: float) -> None:
     state = tracker.state
-    state.gate = ""
+    state.leader = ""
     for job_id, stone in state.tombstones.items():
         state.tombstones[job_id] = msgspec.structs.replace(stone, at=0.0, reason="")
     info = tracker.jobs.get(JOB)

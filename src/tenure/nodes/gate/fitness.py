@@ -15,7 +15,7 @@ from tenure.clock import Clock
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.control.messages.jobs import Submit, SubmitMany
 from tenure.control.messages.nodes import GateNode
-from tenure.control.messages.wire import LeaderView, Request, address_of
+from tenure.control.messages.wire import Request, address_of
 from tenure.health.node_states import GateHealthState
 from tenure.health.overload import (
     ASSESS_EVERY_S,
@@ -276,20 +276,13 @@ class GateFitness:
         return "this gate passes nothing on although work waits, and a peer is well" if stuck else ""
 
 
-def leader_view(gate: Gate) -> LeaderView:
-    ledger = gate.leadership.ledger
-    leader = gate.leadership.name if gate.leads else ledger.book.state.gate
-    epoch = gate.leadership.epoch if gate.leads else ledger.book.epoch
-    return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=gate.leads, seq=ledger.seq)
-
-
 def gate_view(gate: Gate, now: float) -> GateView:
     state, book = gate.fitness.own_state(), gate.leadership.ledger.book
     return GateView(
         gate_id=gate.name,
         leads=gate.leads,
-        epoch=gate.leadership.epoch if gate.leads else book.epoch,
-        leader=gate.address if gate.leads else address_of(book.state.gate),
+        epoch=gate.leadership.known_epoch,
+        leader=address_of(gate.leadership.known_leader),
         connected_dc_count=state.connected_dc_count,
         overload_state=gate.load.state,
         overload_reason=gate.load.assessment.reason,
@@ -310,7 +303,7 @@ def gate_nodes(gate: Gate, now: float) -> tuple[GateNode, ...]:
         address=gate.address,
         name=gate.name,
         leads=gate.leads,
-        epoch=gate.leadership.epoch if gate.leads else gate.leadership.ledger.book.epoch,
+        epoch=gate.leadership.known_epoch,
         overload=gate.load.state,
         reason=gate.load.assessment.reason,
     )

@@ -27,10 +27,8 @@ from tenure.control.messages.wire import (
     Placed,
     Problem,
     ProblemKind,
-    Redirect,
     Reply,
     Request,
-    address_of,
     candidate_at,
 )
 from tenure.control.problems import problem
@@ -48,7 +46,6 @@ from tenure.nodes.gate.fitness import (
     GateLoad,
     gate_nodes,
     gate_view,
-    leader_view,
     memory_percent,
     priority_of,
 )
@@ -149,7 +146,7 @@ class Gate:
         """Returns the handlers of the requests that every gate answers by itself."""
         return {
             **self.tokens.handlers,
-            AskLeader: self._leader_view,
+            AskLeader: self.leadership.who_leads,
             AskGate: self._view,
             Forward: self._forwarded,
             GetEvents: self.events.page,
@@ -241,7 +238,7 @@ class Gate:
                 return await self._pass_on(request)
             return await handler(request)
         except DeposedError:
-            return self._elsewhere()
+            return self.leadership.elsewhere()
 
     def _measure(self, kind: type[Request], seconds: float) -> None:
         try:
@@ -282,7 +279,7 @@ class Gate:
 
     async def _pass_on(self, request: Request) -> Reply:
         """Passes a request on to the leading gate: a client that reaches this gate need not be able to reach that one."""
-        leader = self._leader_address()
+        leader = self.leadership.other_leader
         verdict = self.fitness.verdict(leader)
         if leader and verdict.decision is RoutingDecision.EVICT and ASKED.get(type(request)) is RequestKind.SUBMIT:
             # A leader that passes nothing on, or does not answer, would only keep the job waiting. It hands over, or loses its term.
@@ -298,7 +295,7 @@ class Gate:
                 return await self._caller.ask(leader, passed, FORWARD_S + passed.wait_s)
             except NodeUnavailableError:
                 pass
-        return self._elsewhere()
+        return self.leadership.elsewhere()
 
     async def _forwarded(self, request: Forward) -> Reply:
         """Answers a request that a peer passed on. A gate that does not lead refuses it, so that no request circles between gates."""
@@ -306,36 +303,15 @@ class Gate:
             return Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no request {request.name!r}")
         inner = read_body(BY_NAME[request.name], bytes(request.body))
         if not self.leads or type(inner) not in self.handlers:
-            return self._nobody()
+            return self.leadership.nobody()
         return await self.answer(request.by, inner)
-
-    def _leader_address(self) -> str:
-        leader = address_of(self.leadership.ledger.book.state.gate)
-        return "" if leader == self.address else leader
-
-    def _elsewhere(self) -> Reply:
-        leader = self._leader_address()
-        damaged = self.leadership.ledger.damage is not None and not self.leadership.term_is_current
-        if not leader or self.leads or damaged:
-            return self._nobody()
-        return Redirect(address=leader, epoch=self.leadership.ledger.book.epoch)
-
-    def _nobody(self) -> Problem:
-        if self.leadership.ledger.damage is not None:
-            return problem(self.leadership.ledger.damage)
-        return Problem(
-            kind=ProblemKind.UNAVAILABLE,
-            fact="no gate leads now, as far as this one knows",
-            remedy="Ask again: the next leader is elected within a term",
-            retryable=True,
-        )
 
     # Writes
 
     async def _told(self, request: TellGate) -> Reply:
         leader = self.leadership.leader
         if leader is None:
-            return self._elsewhere()
+            return self.leadership.elsewhere()
         self.watch.spoke(request.datacenter)
         if self._metrics is not None:
             self._metrics.heard(request.datacenter, request.words)
@@ -353,9 +329,6 @@ class Gate:
         return True
 
     # Views of this gate
-
-    async def _leader_view(self, request: AskLeader) -> Reply:
-        return leader_view(self)
 
     async def _view(self, request: AskGate) -> Reply:
         return gate_view(self, self._clock.monotonic())

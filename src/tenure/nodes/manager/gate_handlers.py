@@ -195,14 +195,13 @@ class GateHandlers:
     async def probed(self, request: AskDatacenter) -> Reply:
         """Answers a gate's probe. Every manager does, also while none of them leads."""
         manager, leadership = self._manager, self._manager.leadership
-        leader = leadership.name if manager.leads else leadership.ledger.book.state.leader
         flow, closed = manager.flow(), manager.closed
         free = room_for_work(manager.standings(), leadership.ledger.book.state.drained)
         return DatacenterView(
             datacenter=self._identity.datacenter,
             manager_id=self._identity.manager_id,
             leads=manager.leads,
-            leader=address_of(leader),
+            leader=address_of(leadership.known_leader),
             has_quorum=has_quorum(engine_answers=leadership.engine_answers, term_is_current=leadership.term_is_current),
             accepting_jobs=not closed,
             closed=closed,

@@ -6,10 +6,9 @@ simulator runs it unchanged. Any manager answers reads of jobs, from a book that
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenure import __version__
 from tenure.control.async_caller import AsyncCaller
@@ -21,14 +20,11 @@ from tenure.control.messages.nodes import ManagerNode, WorkerNode
 from tenure.control.messages.wire import (
     AskLeader,
     Handlers,
-    LeaderView,
     Placed,
     Problem,
     ProblemKind,
-    Redirect,
     Reply,
     Request,
-    address_of,
     candidate_at,
 )
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
@@ -155,7 +151,7 @@ class Manager:
         engine, calls = environment.engine, environment.calls
         nodes = NodeHandlers(self, engine, calls)
         return {
-            AskLeader: self._leader_view,
+            AskLeader: self.leadership.who_leads,
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
@@ -214,12 +210,6 @@ class Manager:
         return self._identity.manager_id
 
     @property
-    def leader_address(self) -> str:
-        """Returns the address of the manager that leads, by this node's book; empty when this node leads, or when the book names no other leader."""
-        leader = self.ledger.book.state.leader
-        return "" if self.leads or leader == self.leadership.name else address_of(leader)
-
-    @property
     def epoch(self) -> int:
         return self.leadership.epoch
 
@@ -268,14 +258,13 @@ class Manager:
 
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
         """Returns this manager's description of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
-        time, ledger = self.leadership.time, self.ledger
-        epoch = self.epoch if self.leads else ledger.book.epoch
+        time = self.leadership.time
         return ManagerNode(
             name=name,
             address=address,
             leads=self.leads,
-            epoch=epoch,
-            seq=ledger.seq,
+            epoch=self.leadership.known_epoch,
+            seq=self.ledger.seq,
             version=__version__,
             skew_s=time.skew_s,
             started_at=started_at or time.now(),
@@ -296,19 +285,15 @@ class Manager:
         try:
             if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
                 return self._another(request)
-            return await self._by_leader(handler, request)
+            return await handler(request)
+        except DeposedError:
+            return self.leadership.elsewhere()
         except TenureError as error:
             return problem(error)
         except Exception as error:
             kind = type(request).__name__
             failures = self.leadership.failures
             return problem(failures.note(FailedOn.REQUEST, kind, f"answering a {kind} from {sender}", error))
-
-    async def _by_leader(self, handler: Callable[[Any], Awaitable[Reply]], request: Request) -> Reply:
-        try:
-            return await handler(request)
-        except DeposedError:
-            return self._elsewhere()
 
     def _another(self, request: Placed) -> Problem:
         return Problem(
@@ -330,37 +315,9 @@ class Manager:
         return leader.worker_reports.fleet.standings(self.now()) if leader is not None else []
 
     async def _report(self, report: WorkerReport) -> Reply:
-        leader = self.leadership.leader
-        if leader is None:
-            return self._elsewhere()
+        reports = self.worker_reports
         check_worker(self.ledger.book, report.worker)
-        return await leader.worker_reports.report(report)
+        return await reports.report(report)
 
     async def _extend(self, ask: ExtendDeadline) -> Reply:
-        leader = self.leadership.leader
-        return self._elsewhere() if leader is None else await leader.worker_reports.extend(ask)
-
-    def _elsewhere(self) -> Reply:
-        """Returns the reply for a request that only the leader can answer: a redirect to it, or a problem when no leader is known.
-
-        The book may still name a leader that is deposed or dead.
-        """
-        state = self.ledger.book.state
-        address = address_of(state.leader)
-        if self.ledger.damage is not None and not (address and self.leadership.term_is_current):
-            return problem(self.ledger.damage)
-        # A book that names this node tells of a term that is over: a redirect would send the caller back to us.
-        if not address or state.leader == self.leadership.name:
-            return Problem(
-                kind=ProblemKind.UNAVAILABLE,
-                fact="nobody leads now",
-                remedy="Ask again: the next leader is elected within a term",
-                retryable=True,
-            )
-        return Redirect(address=address, epoch=state.epoch)
-
-    async def _leader_view(self, request: AskLeader) -> Reply:
-        ledger = self.ledger
-        leader = self.leadership.name if self.leads else ledger.book.state.leader
-        epoch = self.leadership.epoch if self.leads else ledger.book.epoch
-        return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)
+        return await self.worker_reports.extend(ask)

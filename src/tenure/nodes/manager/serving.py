@@ -370,7 +370,7 @@ class Following:
 
     async def __call__(self, request: Request, token: str) -> Reply | None:
         """Returns the leader's answer; None when this node should answer: it leads, it knows no leader, or the leader does not answer a read."""
-        address = self._manager.leader_address
+        address = self._manager.leadership.other_leader
         if not address:
             return None
         wait_s: float = getattr(request, "wait_s", 0.0)
