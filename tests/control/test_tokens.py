@@ -19,7 +19,7 @@ from tenure.control.messages.operations import OPERATIONS, Operation, Role
 from tenure.control.messages.queues import SetSchedule
 from tenure.control.messages.tokens import CallerBounds, Certificate, Token
 from tenure.control.messages.wire import AskLeader
-from tenure.control.port_security import Front, from_options
+from tenure.control.port_security import Front
 from tenure.control.tls import ServerTls
 from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, TokenBook, TokenFile, identity_of, read_tokens
 from tenure.errors import ConfigurationError
@@ -237,5 +237,5 @@ def test_certificates_without_roles_are_refused_before_anybody_asks() -> None:
 
 def test_a_key_without_a_certificate_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--tls-cert"):
-        from_options("127.0.0.1", "", "", "", "key.pem", "")
-    assert from_options("127.0.0.1", "", "", "both.pem", "", "").tls == ServerTls("both.pem", "both.pem")
+        ServerTls.from_options("", "key.pem", "")
+    assert ServerTls.from_options("both.pem", "", "") == ServerTls("both.pem", "both.pem")

@@ -24,7 +24,8 @@ from tenure.cli.node_options import (
 from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
 from tenure.control.messages.wire import GATE_PORT, MANAGER_PORT
-from tenure.control.port_security import Front, from_options, page_url
+from tenure.control.port_security import page_url
+from tenure.control.tls import ServerTls
 from tenure.errors import EngineError
 from tenure.jobs.settings import GateSettings
 from tenure.logs import NodeLog, node_log
@@ -38,17 +39,20 @@ from tenure.work.result_signatures import read_result_keys
 
 
 class FrontOptions(NamedTuple):
-    """The options of a node's port: where it listens, its tokens, its certificates, and how much it takes from one caller."""
+    """The options of a node's port; named as in `NodeSettings`."""
 
-    security: Front
+    host: str
+    token: str
+    tokens_file: str
+    tls: ServerTls | None
     limits: HttpLimits
 
 
 def _front(
     host: str, rate_limit: float, token: str, tokens: str, tls_cert: str, tls_key: str, tls_client_ca: str
 ) -> FrontOptions:
-    security = from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca)
-    return FrontOptions(security, HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit))
+    tls = ServerTls.from_options(tls_cert, tls_key, tls_client_ca)
+    return FrontOptions(host, token, tokens, tls, HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit))
 
 
 front_options = one_value(
@@ -146,13 +150,8 @@ def _manager_settings(
         hooks=read_hooks(hooks) if hooks else (),
         engine_url=url,
         name=name or _process_name(),
-        host=front.security.host,
         port=port,
         advertise=advertise,
-        token=front.security.token,
-        tokens_file=front.security.tokens_file,
-        limits=front.limits,
-        tls=front.security.tls,
         term_s=term,
         waits_for_engine=True,
         stuck_s=stuck,
@@ -162,6 +161,7 @@ def _manager_settings(
         gates=gates,
         report_s=report,
         fallback_s=fallback,
+        **front._asdict(),
         **state._asdict(),
     )
 
@@ -280,17 +280,13 @@ def _gate_settings(
         name=name or _process_name(),
         datacenters=parse_datacenters(datacenters),
         peers=peers,
-        host=front.security.host,
         port=port,
         advertise=advertise,
-        token=front.security.token,
-        tokens_file=front.security.tokens_file,
-        limits=front.limits,
-        tls=front.security.tls,
         term_s=term,
         waits_for_engine=True,
         gate=GateSettings(check_interval=check, report_interval=report, stuck_threshold=stuck),
         probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),
+        **front._asdict(),
     )
 
 

@@ -95,13 +95,3 @@ def page_url(address: str) -> str:
     url = address if "://" in address else f"http://{address}"
     # 0.0.0.0 stands for all addresses of this machine. A browser on it needs one of them.
     return f"{url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
-
-
-def from_options(host: str, token: str, tokens_file: str, cert: str, key: str, client_ca: str) -> Front:
-    """Makes the protection of a port from the options of a command line. Raises `ConfigurationError`."""
-    if not cert and (key or client_ca):
-        raise ConfigurationError(
-            "a key or a CA for clients is given without a certificate", remedy="Give --tls-cert too"
-        )
-    tls = ServerTls(cert, key or cert, client_ca) if cert else None
-    return Front(host, token, tokens_file, tls)

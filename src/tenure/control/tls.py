@@ -21,6 +21,15 @@ class ServerTls:
     key: str
     client_ca: str = ""
 
+    @classmethod
+    def from_options(cls, cert: str, key: str, client_ca: str) -> Self | None:
+        """Returns what the options of a command line say; None for a port without TLS. Raises `ConfigurationError`."""
+        if not cert and (key or client_ca):
+            raise ConfigurationError(
+                "a key or a CA for clients is given without a certificate", remedy="Give --tls-cert too"
+            )
+        return cls(cert, key or cert, client_ca) if cert else None
+
     def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
