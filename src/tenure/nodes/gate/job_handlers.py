@@ -57,7 +57,7 @@ from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
 from tenure.nodes.job_listing import gate_list
 from tenure.nodes.job_views import gate_view, in_our_time, runs_in_our_time
 from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.stored_arguments import StoredArguments, stored_keys
+from tenure.nodes.stored_values import StoredArguments, stored_keys
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

@@ -34,7 +34,7 @@ from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.saved_journal import WholeStates
-from tenure.nodes.stored_arguments import StoredArguments, stored_keys
+from tenure.nodes.stored_values import StoredArguments, stored_keys
 from tenure.nodes.term_leader import Mandate, Struck, TermLeader
 
 JOURNAL = "gate"

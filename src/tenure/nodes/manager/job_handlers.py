@@ -58,8 +58,7 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
-from tenure.nodes.manager.stored_values import StoredValues, large_results
-from tenure.nodes.stored_arguments import StoredArguments, stored_keys
+from tenure.nodes.stored_values import StoredArguments, StoredValues, large_results, stored_keys
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
 

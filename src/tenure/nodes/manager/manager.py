@@ -54,7 +54,7 @@ from tenure.nodes.manager.schedules import ScheduleHandlers
 from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
-from tenure.nodes.stored_arguments import StoredArguments
+from tenure.nodes.stored_values import StoredArguments
 from tenure.work.result_signatures import ResultKeys
 
 if TYPE_CHECKING:

@@ -45,44 +45,39 @@ def command_for(message: Message[WorkResult, WorkItem], enqueued_at: float, with
     if reply.suspended is not None:
         return _suspended(reply, reply.suspended, enqueued_at, withdrawn)
     if reply.failure is None:
-        return RecordResult(
-            by=reply.worker,
-            job_id=reply.job_id,
-            workflow=reply.workflow_id,
-            attempt=reply.attempt,
-            worker=reply.worker,
-            delivery=_delivery(reply, withdrawn),
-            result=msgspec.json.decode(reply.result),
-            result_key=_stored_key(reply),
-            exposed=_exposed(reply),
-            enqueued_at=enqueued_at,
-            silence=reply.silence,
-            undoes=_undoes(reply),
-        )
+        result, key = msgspec.json.decode(reply.result), _stored_key(reply)
+        return RecordResult(result=result, result_key=key, **_said(reply, enqueued_at, withdrawn))
     return _failed(reply, reply.failure, enqueued_at, withdrawn)
+
+
+def _said(reply: WorkResult, enqueued_at: float, withdrawn: int) -> dict[str, Any]:
+    """Returns the fields that every command about a reply has."""
+    return {
+        "by": reply.worker,
+        "job_id": reply.job_id,
+        "workflow": reply.workflow_id,
+        "attempt": reply.attempt,
+        "worker": reply.worker,
+        "delivery": _delivery(reply, withdrawn),
+        "exposed": _exposed(reply),
+        "enqueued_at": enqueued_at,
+        "silence": reply.silence,
+        "undoes": _undoes(reply),
+    }
 
 
 def _failed(reply: WorkResult, failure: WorkFailure, enqueued_at: float, withdrawn: int) -> RecordFailure:
     return RecordFailure(
-        by=reply.worker,
-        job_id=reply.job_id,
-        workflow=reply.workflow_id,
-        attempt=reply.attempt,
         cause=_CAUSES.get(failure.cause, AttemptCause.ERROR),
-        worker=reply.worker,
-        delivery=_delivery(reply, withdrawn),
         error=f"{failure.cause}: {failure.reason}",
         retryable=failure.retryable,
-        enqueued_at=enqueued_at,
         redelivered=reply.redelivered,
         mark=reply.mark,
         waits_on=failure.waits_on,
         rest_s=failure.rest_s,
         asked=failure.cause is Cause.CANCELLED,
-        exposed=_exposed(reply),
-        silence=reply.silence,
-        undoes=_undoes(reply),
         evidence=_evidence(reply, failure),
+        **_said(reply, enqueued_at, withdrawn),
     )
 
 
@@ -98,21 +93,7 @@ def _exposed(reply: WorkResult) -> dict[str, Any]:
 
 
 def _suspended(reply: WorkResult, waits: WaitsFor, enqueued_at: float, withdrawn: int) -> RecordSuspended:
-    return RecordSuspended(
-        by=reply.worker,
-        job_id=reply.job_id,
-        workflow=reply.workflow_id,
-        attempt=reply.attempt,
-        worker=reply.worker,
-        delivery=_delivery(reply, withdrawn),
-        waits=waits,
-        mark=reply.mark,
-        version=reply.version,
-        exposed=_exposed(reply),
-        enqueued_at=enqueued_at,
-        silence=reply.silence,
-        undoes=_undoes(reply),
-    )
+    return RecordSuspended(waits=waits, mark=reply.mark, version=reply.version, **_said(reply, enqueued_at, withdrawn))
 
 
 def _undoes(reply: WorkResult) -> Undoes:

@@ -42,7 +42,7 @@ from tenure.jobs.timers import Timers
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures, concerns_all
 from tenure.nodes.manager.ledger import JobLedger
-from tenure.nodes.stored_arguments import StoredArguments, stored_keys
+from tenure.nodes.stored_values import StoredArguments, stored_keys
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""

@@ -10,7 +10,7 @@ from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
 from tenure.jobs.outbox import keep_archive
-from tenure.nodes.manager.stored_values import StoredValues
+from tenure.nodes.stored_values import StoredValues
 
 DAY_S = 86_400.0
 
