@@ -5,21 +5,19 @@ from __future__ import annotations
 import getpass
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from tenure.cli.options import (
     REFUSED,
     Where,
     datacenter_options,
-    placed_columns,
+    placed_table,
     print_json,
     say,
     show,
     tell_many,
     tell_missing,
 )
-from tenure.control.messages.queues import LetterDone
+from tenure.control.messages.queues import DeadLetterRow, LetterDone
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.why_answer import utc
 
@@ -49,15 +47,13 @@ def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
         return
-    placed = placed_columns(found.letters)
-    head = ("datacenter", "mailbox") if placed else ("mailbox",)
-    table = Table(*head, "id", "died", "deliveries", "cause", "why", title=f"{found.count} dead letters")
-    for one in found.letters:
-        at = (Text(one.datacenter),) if placed else ()
-        what = (utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason))
-        table.add_row(*at, Text(one.mailbox), Text(one.id), *what)
-    show(table)
+    head = ("mailbox", "id", "died", "deliveries", "cause", "why")
+    show(placed_table(found.letters, head, _cells, title=f"{found.count} dead letters"))
     tell_missing(found.missing)
+
+
+def _cells(one: DeadLetterRow) -> tuple[str, ...]:
+    return one.mailbox, one.id, utc(one.died_at), str(one.deliveries), one.cause, one.reason
 
 
 @dlq.command("show")

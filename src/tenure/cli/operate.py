@@ -18,7 +18,7 @@ from tenure.cli.options import (
     address_options,
     datacenter_options,
     is_wide,
-    placed_columns,
+    placed_table,
     print_json,
     say,
     show,
@@ -27,7 +27,7 @@ from tenure.cli.options import (
 from tenure.client.client import Client
 from tenure.control.caller import Caller
 from tenure.control.messages.gates import GateView
-from tenure.control.messages.nodes import NodeList, Overview
+from tenure.control.messages.nodes import ManagerNode, NodeList, Overview, WorkerNode
 from tenure.control.messages.queues import (
     QueueView,
 )
@@ -71,39 +71,31 @@ def _gate_table(found: NodeList) -> Table:
 
 
 def _manager_table(found: NodeList, wide: bool) -> Table:
-    placed = placed_columns(found.managers)
-    head = ("datacenter", "manager") if placed else ("manager",)
     closed = any(one.closed for one in found.managers)
-    more_head = ("skew", "read to", "version") if wide else ()
-    table = Table(*head, "address", "leads", "heard", *(("accepts no jobs",) if closed else ()), *more_head)
-    for one in found.managers:
-        where = (Text(one.datacenter),) if placed else ()
-        leads = Text("leads", style="green") if one.leads else Text("")
+
+    def cells(one: ManagerNode) -> tuple[str | Text, ...]:
+        leads = Text("leads", style="green") if one.leads else ""
         more = (f"{one.skew_s:+.3f} s", str(one.seq), one.version) if wide else ()
         why = (Text(one.closed, style="yellow"),) if closed else ()
-        table.add_row(*where, Text(one.name), Text(one.address), leads, f"{one.heard_s_ago:.0f} s ago", *why, *more)
-    return table
+        return one.name, one.address, leads, f"{one.heard_s_ago:.0f} s ago", *why, *more
+
+    more_head = ("skew", "read to", "version") if wide else ()
+    head = ("manager", "address", "leads", "heard", *(("accepts no jobs",) if closed else ()), *more_head)
+    return placed_table(found.managers, head, cells)
 
 
 def _worker_table(found: NodeList, wide: bool) -> Table:
-    placed = placed_columns(found.workers)
-    head = ("datacenter", "worker") if placed else ("worker",)
-    table = Table(
-        *head, "verdict", "slots", "heard", *(("left", "unsaved", "lost", "skew", "lanes", "why") if wide else ())
-    )
-    for one in found.workers:
-        where = (Text(one.datacenter),) if placed else ()
+    def cells(one: WorkerNode) -> tuple[str | Text, ...]:
         verdict = Text("drained" if one.drained else one.verdict, style=_VERDICT_STYLES.get(one.verdict, ""))
+        short = one.name, verdict, f"{one.running}/{one.slots}", f"{one.heard_s_ago:.0f} s ago"
+        if not wide:
+            return short
         left = f"{one.left_s:.0f} s" if one.left_s else ""
         lost = f"{one.lost_s:.0f} s of {one.moved}" if one.moved else ""
-        more = (
-            (left, f"{one.loss_s:.0f} s", lost, f"{one.skew_s:+.3f} s", Text(", ".join(one.lanes)), Text(one.reason))
-            if wide
-            else ()
-        )
-        slots, heard = f"{one.running}/{one.slots}", f"{one.heard_s_ago:.0f} s ago"
-        table.add_row(*where, Text(one.name), verdict, slots, heard, *more)
-    return table
+        return *short, left, f"{one.loss_s:.0f} s", lost, f"{one.skew_s:+.3f} s", ", ".join(one.lanes), one.reason
+
+    more_head = ("left", "unsaved", "lost", "skew", "lanes", "why") if wide else ()
+    return placed_table(found.workers, ("worker", "verdict", "slots", "heard", *more_head), cells)
 
 
 @click.command("status")
@@ -284,11 +276,7 @@ def _weights(given: tuple[str, ...]) -> dict[str, int]:
 
 
 def _queue_table(shown: list[QueueView]) -> Table:
-    placed = placed_columns(shown)
-    head = ("datacenter", "queue") if placed else ("queue",)
-    table = Table(*head, "state", "running", "queued", "held", "oldest", "limits")
-    for one in shown:
-        where = (Text(one.datacenter),) if placed else ()
+    def cells(one: QueueView) -> tuple[str | Text, ...]:
         limits = [
             f"{one.max_running} at once" if one.max_running else "",
             f"{one.rate:g}/s" if one.rate else "",
@@ -302,8 +290,9 @@ def _queue_table(shown: list[QueueView]) -> Table:
         state = Text("paused", style="yellow") if one.paused else Text("open", style="green")
         words = ", ".join(limit for limit in limits if limit)
         counts = (str(one.running), str(one.queued), str(one.held))
-        table.add_row(*where, Text(one.name), state, *counts, f"{one.oldest_s:.0f} s", words)
-    return table
+        return one.name, state, *counts, f"{one.oldest_s:.0f} s", words
+
+    return placed_table(shown, ("queue", "state", "running", "queued", "held", "oldest", "limits"), cells)
 
 
 @click.command("dashboard")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,7 @@ from tenure.logs import plain, quiet
 if TYPE_CHECKING:  # drawing tables is slow to import, and a node draws none
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 REFUSED, UNREACHABLE, NOT_COMPLETED = 1, 3, 4
 """Exit codes: the node refused the request; no node answered; the job ended, but did not complete. 2 is click's, for wrong usage."""
@@ -232,9 +233,17 @@ def tell_missing(missing: Sequence[Missing]) -> None:
         say(f"datacenter {one.datacenter} is not in this: {one.reason}", err=True)
 
 
-def placed_columns(rows: Sequence[Any]) -> bool:
-    """Returns True when a column must name the datacenter of each row: a manager has only one."""
-    return any(row.datacenter for row in rows)
+def placed_table(
+    rows: Sequence[Any], head: Sequence[str], cells: Callable[[Any], Sequence[str | Text]], title: str | None = None
+) -> Table:
+    """Returns a table with a line for each row. Where a gate answered, the first column names the datacenter of each: a manager has only one."""
+    from rich.table import Table
+
+    placed = any(row.datacenter for row in rows)
+    table = Table(*(("datacenter",) if placed else ()), *head, title=title)
+    for row in rows:
+        table.add_row(*((row.datacenter,) if placed else ()), *cells(row))
+    return table
 
 
 def tell_many(done: Sequence[BulkDone], as_json: bool) -> None:

@@ -6,11 +6,9 @@ import getpass
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from tenure.cli.node_options import friendly
-from tenure.cli.options import Where, datacenter_options, is_wide, placed_columns, print_json, say, show, tell_missing
+from tenure.cli.options import Where, datacenter_options, is_wide, placed_table, print_json, say, show, tell_missing
 from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
 from tenure.control.messages.jobs import Done
@@ -110,17 +108,17 @@ def list_all(as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
         return
-    wide, placed = is_wide(), placed_columns(found.schedules)
-    head = ("datacenter", "schedule") if placed else ("schedule",)
-    table = Table(*head, "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
-    for one in found.schedules:
-        at = (Text(one.datacenter),) if placed else ()
+    wide = is_wide()
+
+    def cells(one: ScheduleView) -> tuple[str, ...]:
         spec = one.schedule
         when = f"{spec.cron} {spec.zone}" if spec.cron else f"every {spec.every_s:g} s"
         next_at = "paused" if spec.paused else "never" if one.next_at is None else utc(one.next_at)
-        more = (str(one.fired), str(one.skipped), Text(one.problem or one.last_skipped)) if wide else ()
-        table.add_row(*at, Text(spec.name), Text(when), next_at, Text(one.last_job), *more)
-    show(table)
+        more = (str(one.fired), str(one.skipped), one.problem or one.last_skipped) if wide else ()
+        return spec.name, when, next_at, one.last_job, *more
+
+    head = ("schedule", "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
+    show(placed_table(found.schedules, head, cells))
     tell_missing(found.missing)
 
 

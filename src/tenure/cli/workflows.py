@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 from rich.table import Table
-from rich.text import Text
 
-from tenure.cli.options import REFUSED, Where, datacenter_options, placed_columns, print_json, say, show, tell_missing
+from tenure.cli.options import REFUSED, Where, datacenter_options, placed_table, print_json, say, show, tell_missing
 from tenure.control.messages.workflows import ThresholdEntry, ThresholdList, WorkflowEntry, WorkflowList
 from tenure.jobs.eta import brief_seconds
 from tenure.served_workflow import ServedWorkflow
@@ -40,16 +39,14 @@ def workflows(name: str, as_json: bool, where: Where) -> None:
 
 
 def _table(found: WorkflowList) -> Table:
-    placed = placed_columns(found.workflows)
-    head = ("datacenter", "workflow") if placed else ("workflow",)
-    table = Table(*head, "version", "takes", "returns", "settings", "served by", "usually", "about")
-    for one in found.workflows:
-        where = (Text(one.datacenter),) if placed else ()
+    def cells(one: WorkflowEntry) -> tuple[str, ...]:
         served = one.served
-        about = Text(served.description or served.source)
-        cells = (_takes(served), served.result, _settings(served), _served_by(one, found.now), _usually(one))
-        table.add_row(*where, Text(served.name), Text(served.version), *map(Text, cells), about)
-    return table
+        about = served.description or served.source
+        how = _takes(served), served.result, _settings(served), _served_by(one, found.now), _usually(one)
+        return served.name, served.version, *how, about
+
+    head = ("workflow", "version", "takes", "returns", "settings", "served by", "usually", "about")
+    return placed_table(found.workflows, head, cells)
 
 
 def _takes(served: ServedWorkflow) -> str:
@@ -129,14 +126,12 @@ def thresholds(name: str, as_json: bool, where: Where) -> None:
 
 
 def threshold_table(found: ThresholdList) -> Table:
-    placed = placed_columns(found.thresholds)
-    head = ("datacenter", "workflow") if placed else ("workflow",)
-    table = Table(*head, "version", "attempts", "set", "learned", "holds", "why", "wrong", "found sooner")
-    for one in found.thresholds:
-        where = (Text(one.datacenter),) if placed else ()
-        cells = (_seconds(one.set_s), _seconds(one.learned_s), _seconds(one.holds_s), one.why)
-        table.add_row(*where, one.name, one.version, str(one.attempts), *cells, str(one.wrong), _found(one))
-    return table
+    def cells(one: ThresholdEntry) -> tuple[str, ...]:
+        spans = _seconds(one.set_s), _seconds(one.learned_s), _seconds(one.holds_s)
+        return one.name, one.version, str(one.attempts), *spans, one.why, str(one.wrong), _found(one)
+
+    head = ("workflow", "version", "attempts", "set", "learned", "holds", "why", "wrong", "found sooner")
+    return placed_table(found.thresholds, head, cells)
 
 
 def _seconds(value: float | None) -> str:
