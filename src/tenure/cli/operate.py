@@ -28,9 +28,7 @@ from tenure.client.client import Client
 from tenure.control.caller import Caller
 from tenure.control.messages.gates import GateView
 from tenure.control.messages.nodes import ManagerNode, NodeList, Overview, WorkerNode
-from tenure.control.messages.queues import (
-    QueueView,
-)
+from tenure.control.messages.queues import QueueView
 from tenure.control.messages.wire import AskLeader
 from tenure.control.port_security import page_url
 from tenure.errors import NodeUnavailableError, TenureError

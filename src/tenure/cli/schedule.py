@@ -12,9 +12,7 @@ from tenure.cli.options import Where, datacenter_options, is_wide, placed_table,
 from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
 from tenure.control.messages.jobs import Done
-from tenure.control.messages.queues import (
-    ScheduleView,
-)
+from tenure.control.messages.queues import ScheduleView
 from tenure.jobs.state_records import Missed, Overlap, Schedule
 from tenure.jobs.why_answer import utc
 from tenure.randomness import new_id

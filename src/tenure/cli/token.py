@@ -17,12 +17,7 @@ from rich.text import Text
 from tenure.cli.node_options import friendly, one_value
 from tenure.cli.options import REFUSED, Where, datacenter_options, print_json, say, show
 from tenure.clock import SystemClock
-from tenure.control.messages.tokens import (
-    CallerBounds,
-    Role,
-    Token,
-    TokenRow,
-)
+from tenure.control.messages.tokens import CallerBounds, Role, Token, TokenRow
 from tenure.control.messages.wire import Missing
 from tenure.control.tokens import check_token
 from tenure.randomness import secret_bytes

@@ -37,16 +37,7 @@ from tenure.control.messages.jobs import MAX_WAIT_S
 from tenure.control.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
 from tenure.control.messages.wire import Problem, ProblemKind, Reply, Request
 from tenure.control.openapi import document
-from tenure.control.problems import (
-    Refused,
-    base_headers,
-    full,
-    head_of,
-    not_in_time,
-    refused,
-    too_large,
-    wrong_method,
-)
+from tenure.control.problems import Refused, base_headers, full, head_of, not_in_time, refused, too_large, wrong_method
 from tenure.control.request_bounds import AnswerDeadlines, BodyReader, Visit
 from tenure.control.request_decoding import read_body, read_query
 from tenure.control.streams import StreamAnswers, Streams

@@ -12,14 +12,7 @@ from tenure.gossip.net.node import GossipNode
 from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport
 from tenure.gossip.sealing import Keyring, format_key, parse_key
 from tenure.gossip.settings import GossipSettings, Preset, format_address, parse_address
-from tenure.gossip.state import (
-    Complaint,
-    Event,
-    HealthEvent,
-    MemberChange,
-    MemberEvent,
-    PoolWarning,
-)
+from tenure.gossip.state import Complaint, Event, HealthEvent, MemberChange, MemberEvent, PoolWarning
 from tenure.health.node_states import HealthPiggyback
 
 __all__ = [

@@ -7,33 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.errors import (
-    LimitError,
-)
+from tenure.errors import LimitError
 from tenure.jobs.attempt_order import queue_up
 from tenure.jobs.budget import text_bytes
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
-from tenure.jobs.model import (
-    JobInfo,
-    WorkflowRecord,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Folds, JobEvent, Outcome, Rule, Rules
+from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import note_dispatch
-from tenure.jobs.states import (
-    AttemptCause,
-    AttemptStop,
-    JobState,
-    WorkflowState,
-    check_workflow_transition,
-)
+from tenure.jobs.states import AttemptCause, AttemptStop, JobState, WorkflowState, check_workflow_transition
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -9,32 +9,13 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.attempt_data import PARENT
-from tenure.errors import (
-    StaleEpochError,
-)
+from tenure.errors import StaleEpochError
 from tenure.health.extension import extension_bound, grant_seconds
 from tenure.jobs.budget import text_bytes
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Evidence,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
-from tenure.jobs.model import (
-    JobInfo,
-    TimeoutTrackingState,
-    wall,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Evidence, Folds, JobEvent, Outcome, Rule, Rules
+from tenure.jobs.model import JobInfo, TimeoutTrackingState, wall
 from tenure.jobs.settings import MOST_EXTENSIONS, NEAR_SHARE, JobSettings
-from tenure.jobs.states import (
-    TimeoutReason,
-)
+from tenure.jobs.states import TimeoutReason
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

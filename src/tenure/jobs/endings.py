@@ -9,31 +9,10 @@ from tenure.attempt_data import PARENT
 from tenure.jobs import budget
 from tenure.jobs.attempts import DONE, move
 from tenure.jobs.budget import text_bytes
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Evidence,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
-from tenure.jobs.model import (
-    ArchivedJob,
-    JobInfo,
-    Tombstone,
-    WorkflowRecord,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Evidence, Folds, JobEvent, Outcome, Rule, Rules
+from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
-from tenure.jobs.states import (
-    AttemptCause,
-    JobState,
-    WorkflowState,
-    check_job_transition,
-)
+from tenure.jobs.states import AttemptCause, JobState, WorkflowState, check_job_transition
 from tenure.jobs.undo_rules import may_have_compensations, note_undo
 from tenure.jobs.unique_jobs import unique_name
 

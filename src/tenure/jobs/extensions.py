@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenure.errors import (
-    LimitError,
-)
+from tenure.errors import LimitError
 from tenure.health.extension import Denial
 from tenure.jobs.attempts import progressed
 from tenure.jobs.budget import WORKER_BYTES, text_bytes
 from tenure.jobs.deadlines import NEVER, deadline, job_bound, near_s, next_grant
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
 from tenure.jobs.model import JobInfo
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.state_records import WorkerRecord

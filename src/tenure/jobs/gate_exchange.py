@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs import budget
 from tenure.jobs.deadlines import may_earn
-from tenure.jobs.decisions import (
-    NO_TOKEN,
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import NO_TOKEN, Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.endings import TombstoneSet, end, see_gate_epoch
 from tenure.jobs.messages import (
     Identity,
@@ -34,13 +23,9 @@ from tenure.jobs.messages import (
     JobStatusQuery,
     JobTimeoutReport,
 )
-from tenure.jobs.model import (
-    JobInfo,
-)
+from tenure.jobs.model import JobInfo
 from tenure.jobs.settings import JobSettings
-from tenure.jobs.states import (
-    JobState,
-)
+from tenure.jobs.states import JobState
 from tenure.jobs.timeout import rules_for
 
 if TYPE_CHECKING:

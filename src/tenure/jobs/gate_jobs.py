@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tenure.errors import (
-    ConfigurationError,
-    StaleEpochError,
-)
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Event,
-    Folds,
-    GateDecision,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.errors import ConfigurationError, StaleEpochError
+from tenure.jobs.decisions import Command, Decides, Event, Folds, GateDecision, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before
 from tenure.jobs.messages import JobProgressReport, JobTimeoutReport
-from tenure.jobs.model import (
-    ArchivedJob,
-    GateJobTrackingInfo,
-    JobSubmission,
-    Tombstone,
-    as_recorded,
-)
+from tenure.jobs.model import ArchivedJob, GateJobTrackingInfo, JobSubmission, Tombstone, as_recorded
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
-from tenure.jobs.states import (
-    JobState,
-    PauseRecord,
-)
+from tenure.jobs.states import JobState, PauseRecord
 from tenure.jobs.submission import submitted_before, validate
 from tenure.jobs.unique_jobs import digest
 

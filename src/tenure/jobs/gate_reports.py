@@ -8,18 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.jobs.decisions import (
-    NO_TOKEN,
-    Command,
-    Decides,
-    Event,
-    Folds,
-    GateDecision,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import NO_TOKEN, Command, Decides, Event, Folds, GateDecision, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before, ending
 from tenure.jobs.gate_jobs import rebuilt_from
 from tenure.jobs.messages import (
@@ -29,15 +18,8 @@ from tenure.jobs.messages import (
     JobStatusCorrection,
     JobTimeoutReport,
 )
-from tenure.jobs.model import (
-    Address,
-    GateJobTrackingInfo,
-)
-from tenure.jobs.states import (
-    JobState,
-    TimeoutReason,
-    check_job_transition,
-)
+from tenure.jobs.model import Address, GateJobTrackingInfo
+from tenure.jobs.states import JobState, TimeoutReason, check_job_transition
 
 if TYPE_CHECKING:
     from tenure.jobs.gate_tracker import GateJobTracker

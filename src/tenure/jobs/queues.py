@@ -18,16 +18,7 @@ from tenure.bound_checks import check
 from tenure.bounds import LEAST_RATE
 from tenure.jobs import budget
 from tenure.jobs.budget import encoded_bytes, text_bytes
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

@@ -10,24 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenure.bound_checks import check
-from tenure.errors import (
-    ConfigurationError,
-    LimitError,
-    UnknownScheduleError,
-)
+from tenure.errors import ConfigurationError, LimitError, UnknownScheduleError
 from tenure.jobs import budget
 from tenure.jobs.budget import encoded_bytes
 from tenure.jobs.cron import Cron
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
 from tenure.jobs.door import enter
 from tenure.jobs.model import JobSubmission, as_recorded
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS

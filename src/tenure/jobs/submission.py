@@ -10,26 +10,12 @@ import msgspec
 from tenure.attempt_data import HandedResult
 from tenure.backoff import Retry
 from tenure.bound_checks import check
-from tenure.errors import (
-    ConfigurationError,
-    LimitError,
-    SubmissionConflictError,
-)
+from tenure.errors import ConfigurationError, LimitError, SubmissionConflictError
 from tenure.jobs import budget
 from tenure.jobs.attempts import move
 from tenure.jobs.budget import encoded_bytes, fits_a_snapshot
 from tenure.jobs.catalogue import in_force
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    JobEvent,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.door import Origins, enter, with_settings
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.model import (

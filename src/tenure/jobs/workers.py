@@ -10,22 +10,11 @@ from tenure.jobs import budget
 from tenure.jobs.attempt_results import AttemptFailed, RecordFailure, consequence, failed_attempt
 from tenure.jobs.budget import WORKER_BYTES, text_bytes
 from tenure.jobs.catalogue import drop_registration, worker_came_or_went
-from tenure.jobs.decisions import (
-    Command,
-    Decides,
-    Decision,
-    Event,
-    Folds,
-    Outcome,
-    Rule,
-    Rules,
-)
+from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import jobs_on, worker_record
 from tenure.jobs.state_records import EVICTED, DrainRecord, WorkerRecord
-from tenure.jobs.states import (
-    AttemptCause,
-)
+from tenure.jobs.states import AttemptCause
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook, WorkflowKey

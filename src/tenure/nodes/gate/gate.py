@@ -21,16 +21,7 @@ from tenure.control.messages.gates import AskGate, DatacenterSaid, DatacenterWor
 from tenure.control.messages.jobs import AskWhy, Cancel, ListJobs, RetryJob, Submit, SubmitMany
 from tenure.control.messages.nodes import NodeList
 from tenure.control.messages.operations import BY_NAME, AtGate
-from tenure.control.messages.wire import (
-    AskLeader,
-    Handlers,
-    Placed,
-    Problem,
-    ProblemKind,
-    Reply,
-    Request,
-    candidate_at,
-)
+from tenure.control.messages.wire import AskLeader, Handlers, Placed, Problem, ProblemKind, Reply, Request, candidate_at
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
 from tenure.control.streams import StreamItem

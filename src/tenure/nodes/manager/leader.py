@@ -20,12 +20,7 @@ from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.decisions import Command, Event
 from tenure.jobs.endings import ConfirmCleaned, FailJob
 from tenure.jobs.messages import Identity
-from tenure.jobs.outbox import (
-    Dispatch,
-    live_messages,
-    next_dispatch_at,
-    to_dispatch,
-)
+from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.timeout import ProgressWatch, strategy_for
 from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake

@@ -17,16 +17,7 @@ from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents, ProgressLine
 from tenure.control.messages.jobs import MAX_LISTED, Done
 from tenure.control.messages.nodes import ManagerNode, WorkerNode
-from tenure.control.messages.wire import (
-    AskLeader,
-    Handlers,
-    Placed,
-    Problem,
-    ProblemKind,
-    Reply,
-    Request,
-    candidate_at,
-)
+from tenure.control.messages.wire import AskLeader, Handlers, Placed, Problem, ProblemKind, Reply, Request, candidate_at
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
 from tenure.errors import DeposedError, TenureError

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tenure.control.messages.jobs import (
-    MoveRunningJob,
-    PauseRunningJob,
-    ResumePausedJob,
-    SignalJob,
-    SteeringRequest,
-)
+from tenure.control.messages.jobs import MoveRunningJob, PauseRunningJob, ResumePausedJob, SignalJob, SteeringRequest
 from tenure.control.messages.nodes import WorkerNode
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import ConfigurationError

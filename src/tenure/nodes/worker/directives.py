@@ -11,13 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 
-from tenure.control.messages.workers import (
-    AttemptReport,
-    ExtendDeadline,
-    ExtensionReply,
-    NearDeadline,
-    WorkerDirective,
-)
+from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, NearDeadline, WorkerDirective
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
