@@ -353,7 +353,7 @@ FILES = {
     "jobs/topics.py": "event",
     "nodes/gate/job_handlers.py": "a copy of what was in memory",
     "nodes/gossip_pool.py": "what managers wrote into the engine about themselves; a bad entry is passed over",
-    "nodes/job_handlers.py": "read_record wraps its errors",
+    "nodes/stored_values.py": "read_record wraps its errors",
     "nodes/journal_checksum.py": "kind of an event",
     "nodes/journal_repair.py": "name of an event",
     "nodes/manager/job_handlers.py": "an item that a worker emitted as JSON, under its receipt",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -44,10 +44,11 @@ from tenure.control.messages.jobs import (
 from tenure.control.messages.operations import WITHIN, Within
 from tenure.control.messages.wire import Handlers, Problem, ProblemKind, Reply
 from tenure.control.problems import problem
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
 from tenure.errors import (
     ConfigurationError,
     DeposedError,
-    EngineCorruptError,
     NodeUnavailableError,
     SubmissionConflictError,
     TenureError,
@@ -60,9 +61,8 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import RETRY_OF, next_id
 from tenure.nodes.held_requests import Held, ended_views
+from tenure.nodes.stored_values import StoredArguments
 from tenure.nodes.subject_quotas import SubjectQuotas
-
-RecordT = TypeVar("RecordT")
 
 
 class Repeatable(NamedTuple):
@@ -78,9 +78,10 @@ class Repeatable(NamedTuple):
 class JobHandlers(ABC):
     """Part of a node. Only a leader takes its writes."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._held = clock, Held(clock)
+    def __init__(self, engine: Engine, calls: Calls, clock: Clock) -> None:
+        self._calls, self._clock, self._held = calls, clock, Held(clock)
         """The requests that wait for the end of a job, by its id."""
+        self._arguments = StoredArguments(engine, calls)
         self._closed = False
         self._quotas = SubjectQuotas(self, clock)
         handlers: Handlers = {
@@ -169,9 +170,9 @@ class JobHandlers(ABC):
     @abstractmethod
     async def repeatable(self, job_id: str) -> Repeatable | Reply: ...
 
-    @abstractmethod
     async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
         """Returns a submission of this node's book with the large arguments that the store has of it."""
+        return await self._arguments.whole(submission)
 
     @property
     @abstractmethod
@@ -378,17 +379,3 @@ def choose(job_id: str, given: str, names: Sequence[str]) -> str:
         return names[0]
     fact = f"job {job_id!r} has no workflow {given!r}" if given else f"job {job_id!r} has {len(names)} workflows"
     raise ConfigurationError(fact, remedy=f"Name one of: {', '.join(names[:20])}")
-
-
-def read_record(stored: bytes, kind: type[RecordT] | Any, what: str) -> RecordT:
-    """Returns the record that a node keeps in a store as these bytes; `what` names it.
-
-    Raises `EngineCorruptError` for bytes that cannot be read: that is the store's damage, and no fault of the node that asks for the record.
-    """
-    try:
-        return msgspec.json.decode(stored, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngineCorruptError(
-            f"the store's record of {what} cannot be read: {error}",
-            remedy="It was written by something else, or damaged; delete it from the store, or restore it from a backup",
-        ) from error

@@ -10,7 +10,7 @@ name for as long as it stands, because each of its runs reads them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,9 +36,23 @@ from tenure.jobs.outbox import Dispatch
 from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.undo_rules import check_not_kept
-from tenure.nodes.job_handlers import read_record
 
 _encode = msgspec.json.encode
+RecordT = TypeVar("RecordT")
+
+
+def read_record(stored: bytes, kind: type[RecordT] | Any, what: str) -> RecordT:
+    """Returns the record that a node keeps in a store as these bytes; `what` names it.
+
+    Raises `EngineCorruptError` for bytes that cannot be read: that is the store's damage, and no fault of the node that asks for the record.
+    """
+    try:
+        return msgspec.json.decode(stored, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngineCorruptError(
+            f"the store's record of {what} cannot be read: {error}",
+            remedy="It was written by something else, or damaged; delete it from the store, or restore it from a backup",
+        ) from error
 
 
 class StoredValues:

@@ -53,11 +53,11 @@ from tenure.nodes.gate.datacenter_answers import all_in_words, signal_decision
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.fitness import Forwarding
 from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
-from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
+from tenure.nodes.job_handlers import JobHandlers, Repeatable
 from tenure.nodes.job_listing import gate_list
 from tenure.nodes.job_views import gate_view, in_our_time, runs_in_our_time
 from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.stored_values import StoredArguments, stored_keys
+from tenure.nodes.stored_values import read_record, stored_keys
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
@@ -72,11 +72,10 @@ class GateJobHandlers(JobHandlers):
     """Part of a gate: its handlers run where the gate leads."""
 
     def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
-        super().__init__(clock)
+        super().__init__(engine, calls, clock)
         self.handlers = {**self.handlers, GetOutput: self._bounded(self._where_it_ran)}
-        self._gate, self._calls = gate, calls
+        self._gate = gate
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
-        self._arguments = StoredArguments(engine, calls)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -156,9 +155,6 @@ class GateJobHandlers(JobHandlers):
     async def repeatable(self, job_id: str) -> Repeatable:
         info = await self._known(job_id)
         return Repeatable(info.submission, info.state.terminal, tuple(info.target_datacenters))
-
-    async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
-        return await self._arguments.whole(submission)
 
     async def _known(self, job_id: str) -> GateJobTrackingInfo:
         """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""

@@ -49,7 +49,7 @@ from tenure.jobs.submission import FormerJob, SubmitJob
 from tenure.jobs.why import attempts_to_look_at, why
 from tenure.jobs.why_answer import AttemptEvidence, Why, evidence_of, utc
 from tenure.nodes.grant_views import Granted
-from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
+from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Live, manager_view, newest_report
 from tenure.nodes.manager.earned_time import as_asked
@@ -58,7 +58,7 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
-from tenure.nodes.stored_values import StoredArguments, StoredValues, large_results, stored_keys
+from tenure.nodes.stored_values import StoredValues, large_results, read_record, stored_keys
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
 
@@ -94,12 +94,12 @@ class ManagerJobHandlers(JobHandlers):
     """Part of a manager."""
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls, clock: Clock) -> None:
-        super().__init__(clock)
-        self._clock, self._outputs = clock, engine.store(OUTPUT_STORE)
+        super().__init__(engine, calls, clock)
+        self._outputs = engine.store(OUTPUT_STORE)
         self.handlers = {**self.handlers, GetOutput: self._bounded(self.output)}
-        self._manager, self._calls = manager, calls
+        self._manager = manager
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
-        self._steps, self._arguments = EndedSteps(engine, calls), StoredArguments(engine, calls)
+        self._steps = EndedSteps(engine, calls)
         self._ids = RememberedIds(engine, calls)
         self._logs, self._evidence = engine.store(LOGS), engine.store(EVIDENCE)
 
@@ -276,9 +276,6 @@ class ManagerJobHandlers(JobHandlers):
     async def repeatable(self, job_id: str) -> Repeatable | Reply:
         book = self._manager.ledger.book
         return await self._look_at(job_id, lambda info: Repeatable(as_asked(info, book), info.state.terminal))
-
-    async def whole_submission(self, submission: JobSubmission) -> JobSubmission:
-        return await self._arguments.whole(submission)
 
     async def _look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
         """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""

@@ -17,7 +17,7 @@ from tenure.errors import EngineCorruptError
 from tenure.jobs.book import JobBook
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.submission import FormerJob
-from tenure.nodes.job_handlers import read_record
+from tenure.nodes.stored_values import read_record
 
 ARCHIVE = "jobs"
 """The store that keeps the records of jobs that left the book."""
