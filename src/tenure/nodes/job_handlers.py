@@ -16,7 +16,7 @@ from tenure.attempt_data import Signal, is_elsewhere
 from tenure.clock import Clock
 from tenure.control.claims import Scope, scope
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.job_output import GetEvidence, GetLogs
+from tenure.control.messages.job_output import GetEvidence, GetLogs, GetOutput
 from tenure.control.messages.jobs import (
     MAX_LISTED,
     AskWhy,
@@ -96,6 +96,7 @@ class JobHandlers(ABC):
             RetryJob: self._retry,
             GetLogs: self.logs,
             GetEvidence: self.evidence,
+            GetOutput: self.output,
             PauseRunningJob: self._steer,
             ResumePausedJob: self._steer,
             RetimeRunningJob: self._steer,
@@ -166,6 +167,9 @@ class JobHandlers(ABC):
 
     @abstractmethod
     async def evidence(self, request: GetEvidence) -> Reply: ...
+
+    @abstractmethod
+    async def output(self, request: GetOutput) -> Reply: ...
 
     @abstractmethod
     async def repeatable(self, job_id: str) -> Repeatable | Reply: ...

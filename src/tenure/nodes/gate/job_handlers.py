@@ -73,7 +73,6 @@ class GateJobHandlers(JobHandlers):
 
     def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
         super().__init__(engine, calls, clock)
-        self.handlers = {**self.handlers, GetOutput: self._bounded(self._where_it_ran)}
         self._gate = gate
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
 
@@ -250,12 +249,6 @@ class GateJobHandlers(JobHandlers):
         except NodeUnavailableError:
             return None
 
-    async def logs(self, request: GetLogs) -> Reply:
-        return await self._where_it_ran(request)
-
-    async def evidence(self, request: GetEvidence) -> Reply:
-        return await self._where_it_ran(request)
-
     async def _where_it_ran(self, request: GetLogs | GetEvidence | GetOutput) -> Reply:
         """Passes the request on to the datacenter where the workflow ran."""
         datacenter, workflow = where(await self._known(request.job_id), request.workflow)
@@ -263,6 +256,8 @@ class GateJobHandlers(JobHandlers):
         if link is None:
             raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
         return await link.ask(msgspec.structs.replace(request, workflow=workflow))
+
+    logs = evidence = output = _where_it_ran
 
 
 def gate_command_of(request: PauseRunningJob | ResumePausedJob | RetimeRunningJob) -> GateSteer:

@@ -96,7 +96,6 @@ class ManagerJobHandlers(JobHandlers):
     def __init__(self, manager: Manager, engine: Engine, calls: Calls, clock: Clock) -> None:
         super().__init__(engine, calls, clock)
         self._outputs = engine.store(OUTPUT_STORE)
-        self.handlers = {**self.handlers, GetOutput: self._bounded(self.output)}
         self._manager = manager
         self._archive, self._values = engine.store(ARCHIVE), StoredValues(engine, calls)
         self._steps = EndedSteps(engine, calls)
