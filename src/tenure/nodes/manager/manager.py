@@ -45,7 +45,6 @@ from tenure.nodes.manager.schedules import ScheduleHandlers
 from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
-from tenure.nodes.stored_values import StoredArguments
 from tenure.work.result_signatures import ResultKeys
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Manager:
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
-            **ScheduleHandlers(lambda: self.ledger, self.now, self.write, StoredArguments(engine, calls)).handlers,
+            **ScheduleHandlers(self, engine, calls).handlers,
             **self.jobs.handlers,
             **QueueHandlers(self).handlers,
             **DeadLetterHandlers(self, engine, calls).handlers,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,12 +18,14 @@ from tenure.control.messages.queues import (
     SetSchedule,
     TriggerSchedule,
 )
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Handlers, Reply
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, DatacenterFullError, UnknownScheduleError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.arguments import check_not_stored, schedule_owner
 from tenure.jobs.cron import Zone, due, next_instant
-from tenure.jobs.decisions import Command, Event
+from tenure.jobs.decisions import Event
 from tenure.jobs.schedules import (
     CronFired,
     FireCron,
@@ -43,6 +44,9 @@ from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures, concerns_all
 from tenure.nodes.manager.ledger import JobLedger
 from tenure.nodes.stored_values import StoredArguments, stored_keys
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.manager import Manager
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""
@@ -147,17 +151,11 @@ class Clockwork:
 
 
 class ScheduleHandlers:
-    """Answers requests about schedules. `write` commits a command, if this node leads."""
+    """Part of a manager. Any manager lists schedules; only the leader changes them."""
 
-    def __init__(
-        self,
-        ledger: Callable[[], JobLedger],
-        now: Callable[[], float],
-        write: Callable[[Command], Awaitable[Reply]],
-        arguments: StoredArguments,
-    ) -> None:
-        self._ledger, self._now, self._write, self._arguments = ledger, now, write, arguments
-        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+    def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
+        self._manager, self._arguments = manager, StoredArguments(engine, calls)
+        self.handlers: Handlers = {
             SetSchedule: self._set,
             DropSchedule: self._drop,
             TriggerSchedule: self._trigger,
@@ -168,7 +166,7 @@ class ScheduleHandlers:
         """Raises `UnknownScheduleError` for a schedule that is out of the caller's bounds, as for one that does not exist; `ConfigurationError` where
         it keeps the caller from making a `new` one of its name."""
         within = scope()
-        found = await self._ledger().read(lambda book: book.state.schedules.get(name)) if within.scoped else None
+        found = await self._manager.ledger.read(lambda book: book.state.schedules.get(name)) if within.scoped else None
         if found is None or within.covers(found.schedule.job):
             return
         if new:
@@ -185,7 +183,9 @@ class ScheduleHandlers:
         check_not_stored(schedule.job, before)  # one that was read from a list may be set again
         kept = await self._arguments.kept(schedule.job, schedule_owner(name), ttl=None)
         try:
-            reply = await self._write(PutSchedule(schedule=msgspec.structs.replace(schedule, job=kept), by=request.by))
+            reply = await self._manager.write(
+                PutSchedule(schedule=msgspec.structs.replace(schedule, job=kept), by=request.by)
+            )
         finally:
             now = await self._stored_of(name)
             await self._arguments.keep_for([one for one in {*before, *stored_keys(kept)} if one not in now], LIVE_TTL_S)
@@ -194,7 +194,7 @@ class ScheduleHandlers:
     async def _drop(self, request: DropSchedule) -> Reply:
         await self._check_bounds(request.name)
         before = await self._stored_of(request.name)
-        reply = await self._write(RemoveSchedule(schedule=request.name, by=request.by))
+        reply = await self._manager.write(RemoveSchedule(schedule=request.name, by=request.by))
         await self._arguments.keep_for(before, LIVE_TTL_S)  # what runs goes on, and reads them
         return reply
 
@@ -205,20 +205,20 @@ class ScheduleHandlers:
             record = book.state.schedules.get(name)
             return stored_keys(record.schedule.job) if record is not None else []
 
-        return await self._ledger().read(look)
+        return await self._manager.ledger.read(look)
 
     async def _trigger(self, request: TriggerSchedule) -> Reply:
         await self._check_bounds(request.name)
-        return await self._write(RunSchedule(schedule=request.name, job_id=request.job_id, by=request.by))
+        return await self._manager.write(RunSchedule(schedule=request.name, job_id=request.job_id, by=request.by))
 
     async def _list(self, request: ListSchedules) -> Reply:
-        now, within = self._now(), scope()
+        now, within = self._manager.now(), scope()
 
         def look(book: JobBook) -> ScheduleList:
             found = [one for one in book.state.schedules.values() if within.covers(one.schedule.job)]
             return ScheduleList(schedules=tuple(map(schedule_view, found)), now=now)
 
-        return await self._ledger().read(look)
+        return await self._manager.ledger.read(look)
 
 
 def schedule_view(record: ScheduleRecord) -> ScheduleView:

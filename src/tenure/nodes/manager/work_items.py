@@ -36,37 +36,29 @@ class WorkItems:
             attempt=order.attempt,
             stall_s=order.stall,
             learned_s=order.learned.seconds if order.learned is not None else None,
-            stuck_s=self._stuck_s(order.job_id),
             tries=order.tries,
             excluded=self._excluded(order),
             managed=True,
-            trace=self._trace(order.job_id),
             results=order.results,
-            **self._wake_up(order),
+            **self._of_job(order),
         )
 
-    def _wake_up(self, order: Dispatch) -> dict[str, Any]:
-        """Returns what work that was suspended, or gets signals, has to know."""
+    def _of_job(self, order: Dispatch) -> dict[str, Any]:
+        """Returns what the job tells its work: its trace and its stuck threshold, and what work that was suspended, or gets signals, has to know."""
         info = self._ledger.book.jobs.get(order.job_id)
         if info is None:
             return {}
-        known = info.workflows[order.workflow]
+        known, submission = info.workflows[order.workflow], info.job.submission
         woken = known.waits.step if known.waits is not None and known.woken_by_time else ""
         return {
+            # None where we derived it: the worker knows the stall that counts.
+            "stuck_s": chosen_stuck_s(info, self._ledger.book),
+            "trace": submission.labels.get(tracing.LABEL, ""),
             "woken": woken,
             "woken_before": known.suspensions > 0,
             "signals": tuple(info.signals),
-            "undo_of": info.job.submission.undo_of,
+            "undo_of": submission.undo_of,
         }
-
-    def _stuck_s(self, job_id: str) -> float | None:
-        """Returns the stuck threshold that the submission asked for; None where we derived it: the worker knows the stall that counts."""
-        info = self._ledger.book.jobs.get(job_id)
-        return chosen_stuck_s(info, self._ledger.book) if info is not None else None
-
-    def _trace(self, job_id: str) -> str:
-        info = self._ledger.book.jobs.get(job_id)
-        return info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
