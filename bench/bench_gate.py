@@ -32,11 +32,11 @@ from tenure.jobs.gate_reports import HearProgress
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.settings import GateSettings
-from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.process import Environment
 from tenure.randomness import new_id
+from tenure.timers import Timers
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
 TRACKED, DATACENTERS = 100_000, 50

@@ -16,7 +16,7 @@ from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, Event, encode_event
 from tenure.jobs.endings import ArchiveJob
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 TRACKED = 1_000_000
 REPLAYED = 1_000_000

@@ -33,7 +33,7 @@ from tenure.jobs.states import AttemptCause
 from tenure.jobs.steering import ObeyOrder
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob, ProgressWatch, next_due
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 GATE = ("gate.example", 7000)
 

@@ -21,7 +21,7 @@ from tenure.jobs.gate_reports import HearTransfer
 from tenure.jobs.messages import JobStatusQuery
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.timeout import CheckJob
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 
 def ask(desk: Desk, counter: int, worker: str = "w1", *, since: int = 0, **options: Any) -> float:

@@ -19,7 +19,7 @@ from tenure.health.extension import ExtensionTracker, HealthcheckExtensionReques
 from tenure.health.node_states import WorkerHealthState
 from tenure.health.signals import HealthClass, finite, whole
 from tenure.health.tracker import NodeHealthTracker, Sweep
-from tenure.health.window import ExpiryHeap
+from tenure.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class WorkerHealthManager:
         self._clock = clock or SystemClock()
         self._config = config or ExtensionConfig()
         self._known: dict[str, _Worker] = {}
-        self._expiries = ExpiryHeap()
+        self._expiries: Timers[str] = Timers()
         self.workers: NodeHealthTracker[WorkerHealthState] = NodeHealthTracker(
             "worker",
             clock=self._clock,
@@ -200,7 +200,7 @@ class WorkerHealthManager:
 
     def remove(self, worker_id: str) -> bool:
         """Forget a worker; False when it is not known."""
-        self._expiries.discard(worker_id)
+        self._expiries.cancel(worker_id)
         self.workers.remove(worker_id)
         return self._known.pop(worker_id, None) is not None
 

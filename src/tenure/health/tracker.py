@@ -22,7 +22,7 @@ from tenure.health.signals import (
     finite,
     whole,
 )
-from tenure.health.window import ExpiryHeap
+from tenure.timers import Timers
 
 T = TypeVar("T", bound=HealthSignals)
 
@@ -114,7 +114,7 @@ class NodeHealthTracker(Generic[T]):
         self._nodes: dict[str, _Node[T]] = {}
         self._failing: dict[str, None] = {}  # a set that keeps the order in which nodes began to fail
         self._untimed: dict[str, None] = {}  # states that cannot say when their liveness ends: asked each time
-        self._expiries = ExpiryHeap()
+        self._expiries: Timers[str] = Timers()
         self._now = float("-inf")
 
     # What is known
@@ -148,7 +148,7 @@ class NodeHealthTracker(Generic[T]):
         node = self._nodes.pop(node_id, None)
         if node is None:
             return False
-        self._expiries.discard(node_id)
+        self._expiries.cancel(node_id)
         self._untimed.pop(node_id, None)
         if node_id in self._failing:
             del self._failing[node_id]
@@ -301,7 +301,7 @@ class NodeHealthTracker(Generic[T]):
         if node.timed is not None and now < (until := node.timed.lives_until):
             self._expiries.set(node_id, until)
         else:
-            self._expiries.discard(node_id)
+            self._expiries.cancel(node_id)
         if after is not before or not node.changes:
             self._record_change(node_id, node, now)
 

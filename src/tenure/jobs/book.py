@@ -38,13 +38,13 @@ from tenure.jobs.settings import MAX_STATE_BUDGET, JobSettings
 from tenure.jobs.state_pages import Section, StatePages
 from tenure.jobs.state_records import DrainRecord, ScheduleRecord, WorkerRecord
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.timers import Timers
 from tenure.jobs.topics import EVENT_DECODER, FOLD
 from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.waits import in_words_of_wait
 from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WaitingWork, WorkNeeds
+from tenure.timers import Timers
 
 WorkflowKey = tuple[str, str]
 """(job id, workflow name)."""

@@ -23,7 +23,7 @@ from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobOrder, Jo
 from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 FAILED_PAUSE_S = 30.0
 """Seconds until a debt is sent again when our own code fails to say how many."""

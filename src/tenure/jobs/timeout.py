@@ -20,7 +20,7 @@ from tenure.jobs.messages import Identity, JobGlobalTimeout
 from tenure.jobs.model import Address, JobInfo, JobSubmission, wall
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState, StrategyType
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook

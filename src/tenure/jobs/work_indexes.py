@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenure.jobs.catalogue import ServedKey, served_key
 from tenure.jobs.model import WorkflowRecord
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
 
 if TYPE_CHECKING:
     from tenure.jobs.book import Lane, WorkflowKey

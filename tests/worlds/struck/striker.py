@@ -40,7 +40,7 @@ MODULES = (
     ),
     *("tenure.nodes.job_handlers", "tenure.nodes.job_listing", "tenure.nodes.job_views"),
     *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
-    *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
+    *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.timers"),
 )
 TABLES: Mapping[str, Any] = {"decide": DECIDE, "fold": FOLD, "decide_gate": DECIDE_GATE}
 

@@ -26,7 +26,6 @@ from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout, 
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.settings import GateSettings
-from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.datacenter_links import DatacenterLinks
 from tenure.nodes.gate.fitness import Forwarding, ReportedCounts
@@ -36,6 +35,7 @@ from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.saved_journal import WholeStates
 from tenure.nodes.stored_values import StoredArguments, stored_keys
 from tenure.nodes.term_leader import Mandate, Struck, TermLeader
+from tenure.timers import Timers
 
 JOURNAL = "gate"
 """The name of a gate cluster's journal."""

@@ -22,7 +22,6 @@ from tenure.jobs.endings import ConfirmCleaned, FailJob
 from tenure.jobs.messages import Identity
 from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.timeout import ProgressWatch, strategy_for
-from tenure.jobs.timers import Timers
 from tenure.jobs.waits import WakeSleeper, to_wake
 from tenure.jobs.workers import WorkerDrained
 from tenure.nodes.fleet.member import FleetSettings, PoolView
@@ -40,6 +39,7 @@ from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.node_journal import OrderedMessage
 from tenure.nodes.stored_values import StoredValues
 from tenure.nodes.term_leader import TEND, Struck, TermLeader
+from tenure.timers import Timers
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.result_signatures import ResultKeys
 

@@ -39,11 +39,11 @@ from tenure.jobs.schedules import (
     SkipInstants,
 )
 from tenure.jobs.state_records import ScheduleRecord
-from tenure.jobs.timers import Timers
 from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures, concerns_all
 from tenure.nodes.manager.ledger import JobLedger
 from tenure.nodes.stored_values import StoredArguments, stored_keys
+from tenure.timers import Timers
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

@@ -5,9 +5,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.memory import kept_bytes
 
-from tenure.jobs.timers import Timers
+from tenure.timers import Timers
+from tests.memory import kept_bytes
 
 
 def test_keys_come_up_when_due_earliest_first_and_once() -> None:
@@ -52,6 +52,21 @@ def test_a_limit_leaves_the_rest_for_the_next_call() -> None:
         timers.set(key, float(key))
     assert timers.pop_due(9.0, limit=2) == [0, 1]
     assert timers.pop_due(9.0) == [2, 3, 4]
+
+
+def test_many_that_are_due_at_once_come_in_their_order_and_leave_the_others() -> None:
+    timers: Timers[int] = Timers()
+    plain = {number: float(1_000 - number) for number in range(1_000)}
+    plain |= {number: 2_000.0 + number for number in range(0, 100, 2)}  # moved, to a time that is not due
+    plain |= {number: 850.5 - number / 1_000 for number in range(900, 1_000)}  # moved, to a time that is due
+    for number in range(1_000):
+        timers.set(number, float(1_000 - number))
+        timers.set(number, plain[number])
+    for now in (900.0, 3_000.0):
+        due = sorted((number for number, at in plain.items() if at <= now), key=plain.__getitem__)
+        assert timers.pop_due(now) == due
+        plain = {number: at for number, at in plain.items() if at > now}
+        assert (len(timers), timers.next_due()) == (len(plain), min(plain.values(), default=math.inf))
 
 
 def test_moving_one_key_a_million_times_does_not_grow_the_heap() -> None:
@@ -114,7 +129,7 @@ def test_a_key_that_could_not_be_set_is_set_by_the_next_try(monkeypatch: pytest.
         raise OverflowError
 
     with monkeypatch.context() as struck:
-        struck.setattr("tenure.jobs.timers.heapq.heappush", fails)
+        struck.setattr("tenure.timers.heapq.heappush", fails)
         for key in ("early", "new"):
             with pytest.raises(OverflowError):
                 timers.set(key, 0.5)

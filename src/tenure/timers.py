@@ -1,7 +1,7 @@
 """Keeps next-due times in one heap: a check costs what is due, and nothing while nothing is.
 
 Setting a later time for a key only notes it; the heap's old entry is corrected when it comes up. So work that beats
-all the time, and whose due time moves with every beat, costs a dictionary write per beat.
+all the time, and whose due time moves with every beat, costs a dictionary write per beat. Deadlines of jobs, of workers and of nodes are kept so.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
+TAKEN_SINGLY = 64
+"""So many entries at least are taken from the heap one by one, and one in so many of those in it."""
 
 
 class Timers(Generic[K]):
@@ -63,15 +65,44 @@ class Timers(Generic[K]):
 
     def pop_due(self, now: float, limit: int | None = None) -> list[K]:
         """Removes and returns the keys that are due, earliest first, each once."""
+        if limit is None:
+            return self._pop_all(now)
         popped: list[K] = []
-        while limit is None or len(popped) < limit:
-            self._settle()
-            if not self._heap or self._heap[0][0] > now:
-                break
+        while len(popped) < limit and self.next_due() <= now:
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]
             popped.append(key)
         return popped
+
+    def _pop_all(self, now: float) -> list[K]:
+        found: list[tuple[float, int, K]] = []
+        for noted, ticket, key in self._take_early(now):
+            due = self._due.get(key)
+            if due is None:
+                continue  # it was cancelled, or an earlier entry of it was handled already
+            if due != noted:
+                self._tickets += 1
+                ticket = self._tickets
+            if due <= now:
+                del self._due[key]
+                found.append((due, ticket, key))
+            else:  # it moved to a later time
+                heapq.heappush(self._heap, (due, ticket, key))
+        found.sort()  # no ticket is there twice, so keys are never compared
+        return [key for _, _, key in found]
+
+    def _take_early(self, now: float) -> list[tuple[float, int, K]]:
+        """Takes the entries up to now out of the heap."""
+        heap, taken = self._heap, list[tuple[float, int, K]]()
+        for _ in range(max(TAKEN_SINGLY, len(heap) // TAKEN_SINGLY)):
+            if not heap or heap[0][0] > now:
+                return taken
+            taken.append(heapq.heappop(heap))
+        # There are many, as when a switch reboots: one pass beats as many pops.
+        taken += [entry for entry in heap if entry[0] <= now]
+        self._heap = [entry for entry in heap if entry[0] > now]
+        heapq.heapify(self._heap)
+        return taken
 
     def _settle(self) -> None:
         """Drops or corrects entries at the top until the first one holds the due time of its key."""
