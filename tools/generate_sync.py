@@ -19,7 +19,6 @@ SOURCES = {
     "src/tenure/client/async_job.py": "src/tenure/client/job.py",
     "src/tenure/client/async_operator_calls.py": "src/tenure/client/operator_calls.py",
     "src/tenure/client/async_submissions.py": "src/tenure/client/submissions.py",
-    "src/tenure/client/async_workflow_handle.py": "src/tenure/client/workflow_handle.py",
     "src/tenure/work/async_child_submissions.py": "src/tenure/work/child_submissions.py",
     "src/tenure/agent/async_loops.py": "src/tenure/agent/loops.py",
 }
@@ -38,7 +37,7 @@ WORDS = [
         r"\bAsync(ChildJob|ChildSubmissions|Client|Completion|Context|InnerLoop|Iterator|Job|JobMap|MainLoop|ModelAdapter|OperatorCalls|ProviderAdapter|Submissions|ToolExecutor|WorkflowHandle)\b",
         r"\1",
     ),
-    (r"\basync_(child_submissions|client|job|loops|operator_calls|submissions|workflow_handle)\b", r"\1"),
+    (r"\basync_(child_submissions|client|job|loops|operator_calls|submissions)\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"clock\.async_sleep\b", "clock.sleep"),
     (r"\basync_complete_watched\b", "complete_watched"),

@@ -9,7 +9,7 @@ import pytest
 from tests.client.one_datacenter import datacenter
 
 from tenure import AsyncClient
-from tenure.client.workflow_handle import WorkflowHandle
+from tenure.client.submissions import WorkflowHandle
 from tenure.control.messages.workflows import WorkflowEntry
 from tenure.errors import ArgumentsError, ConfigurationError, UnknownWorkflowError
 from tenure.served_workflow import ServedWorkflow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -15,11 +17,13 @@ from tenure.codec import Codec, opened_value
 from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.job_output import OutputPage
 from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ResultView, Submitted, WorkflowView
-from tenure.errors import NodeRefusedError
+from tenure.control.messages.workflows import WorkflowEntry
+from tenure.errors import ConfigurationError, NodeRefusedError, UnknownWorkflowError
 from tenure.jobs.eta import Eta, eta_in_words
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.why_answer import Link
+from tenure.served_workflow import ServedWorkflow, version_order
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -253,3 +257,49 @@ class ProgressBar:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+# Workflows of the catalogue
+
+
+def newest_served(entries: Sequence[WorkflowEntry], name: str, version: str) -> ServedWorkflow:
+    """Returns the workflow in this version, or in the newest that is served; where none is, the newest that is known."""
+    known = [one for one in entries if one.served.name == name and version in ("", one.served.version)]
+    if not known:
+        versions = sorted({one.served.version for one in entries if one.served.name == name}, key=version_order)
+        raise UnknownWorkflowError(
+            f"no worker has registered {f'version {version!r} of ' if versions else ''}workflow {name!r} within 7 days",
+            remedy=f"Known are: {', '.join(versions)}" if versions else _meant_workflow(entries, name),
+        )
+    return max(known, key=lambda one: (bool(one.workers), version_order(one.served.version))).served
+
+
+def _meant_workflow(entries: Sequence[WorkflowEntry], name: str) -> str:
+    near = get_close_matches(name, sorted({one.served.name for one in entries}), 1)
+    return f"Did you mean {near[0]!r}?" if near else "`tenure workflows` lists those that are known"
+
+
+def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a workflow, by name, of their JSON Schema."""
+    if ref := schema.get("$ref"):
+        schema = schema.get("$defs", {}).get(str(ref).rpartition("/")[2], {})
+    return cast("dict[str, Any]", schema.get("properties", {}))
+
+
+def check_likeness(like: Callable[..., Any], served: ServedWorkflow) -> None:
+    """Raises where `like` has a parameter that the workflow has not, or lacks one that it needs."""
+    schema = served.arguments
+    if schema is None:
+        return
+    known, mine = properties_of(schema), inspect.signature(like).parameters
+    inner = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    more = [name for name in mine if name not in known]
+    lacks = [name for name in inner.get("required", ()) if name not in mine]
+    if more or lacks:
+        what = (
+            f"has {more[0]!r}, which the workflow has not" if more else f"lacks {lacks[0]!r}, which the workflow needs"
+        )
+        raise ConfigurationError(
+            f"{getattr(like, '__name__', 'like')} is not like {served.name!r} in version {served.version!r}: it {what}",
+            remedy=f"The workflow takes ({', '.join(known)}); leave ctx out",
+        )

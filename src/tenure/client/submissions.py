@@ -9,26 +9,91 @@ checked (decision 0430).
 
 from __future__ import annotations
 
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+import msgspec
 
 from tenure import tracing
 from tenure.backoff import Retry
 from tenure.client.job import Job
-from tenure.client.job_messages import ResultDecoder, accepted, batches
-from tenure.client.workflow_handle import WorkflowHandle
+from tenure.client.job_messages import ResultDecoder, accepted, batches, check_likeness, newest_served, properties_of
 from tenure.codec import Codec
 from tenure.control.messages.jobs import Done, ManySubmitted, SubmitMany, Submitted
 from tenure.control.messages.wire import Request
-from tenure.control.messages.workflows import ListWorkflows, WorkflowList
+from tenure.control.messages.workflows import ListWorkflows, WorkflowEntry, WorkflowList
+from tenure.errors import ArgumentsError
+from tenure.jobs.door import faults
 from tenure.jobs.model import JobSubmission
 from tenure.randomness import IdSource
-from tenure.work.job_submission import Target, positional, split, spread, submission_for, traced, with_codec
+from tenure.work.job_submission import Target, bound, positional, split, spread, submission_for, traced, with_codec
+from tenure.work.plain_arguments import plain_arguments
 from tenure.work.registry import Workflow
+from tenure.work.submit_options import SubmitOptions, known_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class WorkflowHandle(Generic[P, R]):
+    """A workflow of the catalogue, as `client.workflow(name)` returns it. `P` and `R` are those of `like`, where it was given."""
+
+    def __init__(
+        self,
+        client: Submissions,
+        entries: Sequence[WorkflowEntry],
+        name: str,
+        version: str = "",
+        like: Callable[P, R] | None = None,
+        options: SubmitOptions | None = None,
+    ) -> None:
+        self._client, self._entries, self._like = client, tuple(entries), like
+        self.name, self.version = name, version
+        self._options = options or SubmitOptions()
+        self.served = newest_served(self._entries, name, version)
+        """The workflow as its worker registered it: schema, settings, description, source."""
+        if like is not None:
+            check_likeness(like, self.served)
+
+    @property
+    def parameters(self) -> tuple[str, ...] | None:
+        """The names of its arguments, in the order of the function; None where its types have no schema."""
+        schema = self.served.arguments
+        return None if schema is None else tuple(properties_of(schema))
+
+    def options(self, **options: Unpack[SubmitOptions]) -> WorkflowHandle[P, R]:
+        """Returns this handle with options of `submit`: `handle.options(timeout=hours(6)).submit("a.mov")`."""
+        changed = SubmitOptions(**{**self._options, **known_options(options)})
+        return WorkflowHandle(self._client, self._entries, self.name, self.version, self._like, changed)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Submits one run. Every name is an argument here; `options` holds the options. When this returns, the job is durable."""
+        found = bound(self.name, self.parameters, args) if args else {}
+        if twice := sorted(set(found).intersection(kwargs)):
+            raise ArgumentsError(f"argument {twice[0]!r} is given twice", remedy="Give it once")
+        plain = plain_arguments(self.name, {**found, **kwargs})
+        if self.served.arguments is not None and (fault := next(faults(plain, self.served.arguments), "")):
+            raise ArgumentsError(
+                f"the arguments of {self.name!r} do not fit: {fault} (version {self.served.version})",
+                remedy=f"It takes ({', '.join(self.parameters or ())})",
+            )
+        chosen = cast("dict[str, Any]", {"version": self.version, **self._options})
+        submission = self._client._submission(self.name, plain, chosen)
+        job_id = self._client.submit_job(submission).job_id
+        return cast("Job[R]", self._client._handle(job_id, self))
+
+    def decode_result(self, value: Any) -> Any:
+        """Returns a result as the annotation of `like` has it, or as it came."""
+        hints = {} if self._like is None else typing.get_type_hints(self._like, include_extras=True)
+        return msgspec.convert(value, hints["return"]) if "return" in hints else value
+
+    def __repr__(self) -> str:
+        taken = "..." if self.parameters is None else ", ".join(self.parameters)
+        return f"<workflow {self.name} {self.served.version} ({taken}) -> {self.served.result or '?'}>"
+
+
 ReplyT = TypeVar("ReplyT")
 
 
