@@ -133,7 +133,7 @@ def test_a_manager_tells_its_load() -> None:
     class Led:
         closed, ledger = "", SimpleNamespace(seq=1)
 
-        def standings(self) -> tuple[()]:
+        def workers(self) -> tuple[()]:
             return ()
 
         def flow(self) -> WorkFlow:

@@ -28,9 +28,9 @@ from tenure.errors import (
 from tenure.jobs.decisions import Command
 from tenure.nodes.engine_time import EngineTime, in_words
 from tenure.nodes.journal_reading import BookT
-from tenure.nodes.ledger import NodeLedger, decided
+from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
-from tenure.nodes.node_journal import DecisionT
+from tenure.nodes.node_journal import DecisionT, decided
 from tenure.nodes.process import Environment
 from tenure.nodes.saved_journal import NodeRules
 from tenure.nodes.term_leader import Mandate, TermLeader

@@ -16,7 +16,7 @@ command may have left the book half changed, the writer builds the book anew fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenure.engines.contracts import MAX_APPEND_BYTES, Message, Term
@@ -43,6 +43,7 @@ from tenure.nodes.node_journal import (
     OrderedMessage,
     SureAppend,
     WaitingCommand,
+    decided,
 )
 from tenure.nodes.process import Environment
 from tenure.nodes.saved_journal import NodeRules, SavedJournal
@@ -389,13 +390,3 @@ class NodeLedger(SavedJournal[BookT, DecisionT]):
 
     def _refuse(self, waiting: WaitingCommand[DecisionT]) -> None:
         waiting.settle(self.deposed or DeposedError("this node stopped leading"))
-
-
-def decided(outcomes: Iterable[DecisionT | TenureError]) -> list[DecisionT]:
-    """Returns the decisions, where every command has one; raises the first error otherwise."""
-    decisions: list[DecisionT] = []
-    for outcome in outcomes:
-        if isinstance(outcome, TenureError):
-            raise outcome
-        decisions.append(outcome)
-    return decisions

@@ -9,7 +9,7 @@ the engine can. The writer of a leader is in `ledger`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.backoff import Backoff
@@ -239,6 +239,16 @@ class WaitingCommand(NamedTuple, Generic[DecisionT]):
 
     def settle(self, outcome: DecisionT | TenureError) -> None:
         self.group.settle(self.place, outcome)
+
+
+def decided(outcomes: Iterable[DecisionT | TenureError]) -> list[DecisionT]:
+    """Returns the decisions, where every command has one; raises the first error otherwise."""
+    decisions: list[DecisionT] = []
+    for outcome in outcomes:
+        if isinstance(outcome, TenureError):
+            raise outcome
+        decisions.append(outcome)
+    return decisions
 
 
 class SureAppend:

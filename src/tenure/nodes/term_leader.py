@@ -23,9 +23,9 @@ from tenure.jobs.timeout import CheckJob
 from tenure.jobs.unsigned_results import FailUnsigned
 from tenure.jobs.waits import WakeSleeper
 from tenure.nodes.journal_reading import BookT
-from tenure.nodes.ledger import NodeLedger, decided
+from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures, concerns_all
-from tenure.nodes.node_journal import DecisionT, OrderedMessage
+from tenure.nodes.node_journal import DecisionT, OrderedMessage, decided
 from tenure.nodes.process import Environment
 
 TEND = "tend"

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -67,7 +68,7 @@ def test_nobody_may_do_through_a_standby_what_they_may_not_do(pair: tuple[Served
 class Beside:
     """A manager beside a leader that is not there any more."""
 
-    leader_address = "127.0.0.1:1"
+    leadership = SimpleNamespace(other_leader="127.0.0.1:1")
 
 
 def test_while_the_leader_is_silent_a_standby_tells_what_it_knows_and_promises_nothing() -> None:
