@@ -51,7 +51,8 @@ async def folded(url: str, rules: Any) -> Any:
 def whole(value: Any) -> Any:
     """The value as plain data with every field, also those that an encoding leaves out because they have their default."""
     if isinstance(value, msgspec.Struct):
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        stored = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        fields = {name: getattr(value, field) for name, field in stored}
         return {name: whole(one) for name, one in fields.items() if one is not msgspec.UNSET}
     if isinstance(value, dict):
         return {key: whole(one) for key, one in value.items()}
