@@ -6,9 +6,10 @@ simulator runs it unchanged. Any manager answers reads of jobs, from a book that
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenure import __version__
 from tenure.control.async_caller import AsyncCaller
@@ -275,15 +276,19 @@ class Manager:
         try:
             if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
                 return self._another(request)
-            return await handler(request)
-        except DeposedError:
-            return self.leadership.elsewhere()
+            return await self._by_leader(handler, request)
         except TenureError as error:
             return problem(error)
         except Exception as error:
             kind = type(request).__name__
             failures = self.leadership.failures
             return problem(failures.note(FailedOn.REQUEST, kind, f"answering a {kind} from {sender}", error))
+
+    async def _by_leader(self, handler: Callable[[Any], Awaitable[Reply]], request: Request) -> Reply:
+        try:
+            return await handler(request)
+        except DeposedError:
+            return self.leadership.elsewhere()
 
     def _another(self, request: Placed) -> Problem:
         return Problem(
