@@ -1,4 +1,4 @@
-"""What a job leaves when it has ended: the steps, which another job can begin again from for a while, and the compensations.
+"""Handles what a job leaves when it has ended: the steps, which another job can begin again from for a while, and the compensations.
 
 The leader looks at the compensations: a job of their own runs them, or they are deleted because nobody needs them. It looks after the messages of the job
 are revoked, and before the job counts as cleaned. So a leader that dies in between is followed by one that looks again, and an attempt that goes on
