@@ -1,6 +1,6 @@
 """Decides what becomes of a job's arguments: which are too large for the journal, and what people see of the others. Pure.
 
-A large argument is one value in the store's value of its workflow (`nodes.stored_arguments`). In its place the submission keeps a mark with its size
+A large argument is one value in the store's value of its workflow (`nodes.stored_values`). In its place the submission keeps a mark with its size
 and the hash of its contents, so that two submissions with different large arguments are different, and people see where it was. Small arguments
 stay: they name keys, and views show them.
 

@@ -1,6 +1,6 @@
 """Campaigns for the lead, leads while the term is safe by this node's own clock, and steps down in time.
 
-Managers and gates have the same leadership. It is given their rules (`ledger.NodeRules`: the journal, the election, decide and fold) and a function
+Managers and gates have the same leadership. It is given their rules (`saved_journal.NodeRules`: the journal, the election, decide and fold) and a function
 that makes the leader of a term (`term_leader`). A command takes one way: `commit`, the ledger's append, the leader's `follow`, the answer.
 
 A node acts as the leader only until `term.safe_until`. That is a boot time of this machine, counted from before the node asked for the
