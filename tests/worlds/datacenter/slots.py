@@ -6,6 +6,7 @@ They claim, decline, extend, settle and give back by the code of production; the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -130,7 +131,7 @@ class ScriptedSlots(InlineSlots):
         stage = Stage(attempt, watched, self.incarnation, self._clock)
         self._onlooker.begins(self, stage)
         if play_of(stage) is Play.STALE and stage.item.attempt > 1:
-            self._in_background(self._bring_around(stage.result(attempts_ago=1)))
+            self._in_background(partial(self._bring_around, stage.result(attempts_ago=1)))
         return stage
 
     def look_at(self, one: SeatedAttempt) -> None:
@@ -152,7 +153,7 @@ class ScriptedSlots(InlineSlots):
     def blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
         assert isinstance(one, Stage)
         if play_of(one) is Play.LATE and one.watch.code is CancelCode.LEASE_LOST:
-            self._in_background(self._bring_late(one))
+            self._in_background(partial(self._bring_late, one))
         if one.death is not None and result.failure is not None:
             return one.attempt.result(WorkFailure(cause=one.death, reason="its slot died, as its script says"))
         return _without_trace(super().blamed(one, result))

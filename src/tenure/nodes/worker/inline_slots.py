@@ -338,7 +338,7 @@ class InlineSlots:
         verdict = watched.watch.step(reading, self._clock.monotonic(), self._clock.boottime())
         watched.record.set_longest_gap(watched.watch.gaps.longest_s, watched.serial)
         if verdict.act is Act.EXTEND and not watched.extending:
-            self._in_background(self.extend_lease(one, reading))
+            self._in_background(partial(self.extend_lease, one, reading))
         elif verdict.act is Act.CANCEL:
             self._ask_to_end(one, verdict.code, verdict.reason)
         elif verdict.act is Act.KILL:
@@ -358,15 +358,16 @@ class InlineSlots:
             self._ask_to_end(one, CancelCode.LEASE_LOST, one.watched.lost_because)
         return extension
 
-    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _in_background(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Begins `work` in a task of its own. It is a function, because a task that is cancelled before it begins would leave a coroutine behind."""
         task = asyncio.create_task(self._alone(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _alone(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Awaits work that nobody waits for. What it raises is said, because nobody else would hear of it; the next tick tries again."""
+    async def _alone(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Does work that nobody waits for. What it raises is said, because nobody else would hear of it; the next tick tries again."""
         try:
-            await work
+            await work()
         except Exception as error:
             self._mishaps += 1
             self._log.error(f"failed beside the attempts: {describe_error(error)}")
