@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
+
 Counter = Callable[[], int]
 Act = Callable[[], object]
 Measure = Callable[[Act], float]
@@ -34,8 +36,9 @@ def measures_of(broker: str, url: str, processes: list[int]) -> list[tuple[str, 
     if broker == "redis":
         return [("scripts", None, difference(lambda: redis_calls(url, {"evalsha", "eval", "fcall"})))]
     if broker == "postgres":
+        traced = DiskSyncs(postgres_processes(url)) if shutil.which("strace") else None
         return [
-            ("syncs of the log", 3.0, without_idle(lambda: postgres(url, WAL_SYNCS))),
+            ("syncs of the log", 3.0, traced or without_idle(lambda: postgres(url, WAL_SYNCS))),
             ("commits", None, without_idle(lambda: postgres(url, COMMITS))),
         ]
     return [("messages stored", 5.0, difference(lambda: asyncio.run(nats_messages(url))))]
@@ -54,15 +57,20 @@ def without_idle(count: Counter) -> Measure:
     """Leaves out what the same time costs without an act: to read the figure takes so long that the leader renews its term meanwhile."""
 
     def measure(act: Act) -> float:
-        first = count()
-        idle = count() - first
-        return difference(count)(act) - idle
+        before, begun = count(), time.monotonic()
+        act()
+        took, after = time.monotonic() - begun, count()
+        time.sleep(took)
+        return (after - before) - (count() - after)
 
     return measure
 
 
 class DiskSyncs:
-    """Counts the system calls with which these processes wait for their disk: the least of five acts, because in some of them a leader renews its term."""
+    """Counts the system calls with which these processes wait for their disk: the least of five acts, because in some of them a leader renews its term.
+
+    So the figure is that of the jobs, to the call. What a server says about itself comes ten seconds later, with all that it did in them.
+    """
 
     ACTS = 5
 
@@ -129,6 +137,16 @@ def postgres(url: str, query: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(query.encode()).fetchone()
     return int(row[0]) if row else 0
+
+
+def postgres_processes(url: str) -> list[int]:
+    """Returns the processes of the server that serve clients, and the one that starts more of them. The others sync in the background: nobody waits for them."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+        serving = [int(row[0]) for row in connection.execute(query)]
+        return [*serving, psutil.Process(connection.info.backend_pid).ppid()]
 
 
 async def nats_messages(url: str) -> int:
