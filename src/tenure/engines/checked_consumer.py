@@ -29,6 +29,8 @@ from tenure.errors import EngineUnavailableError, MailboxClosedError, TenureErro
 
 _REMEMBERED_RECEIPTS = 4_096
 _REMEMBERED_CLAIMS = 256
+_REMEMBERED_DELIVERIES = 512
+"""Engines that keep a claim as its deliveries keep so many of them, and in any case those of the newest claim: each has the body of its message."""
 
 Ranks = tuple[tuple[str, ...], ...]
 Messages = list[Message[BodyT, ReplyT]]
@@ -84,6 +86,8 @@ class CheckedConsumer(Consumer[BodyT, ReplyT], Generic[BodyT, ReplyT, ClaimT]):
         self._doubtful: dict[tuple[str, str], None] = {}
         """Receipts of settlements whose answer was lost."""
         self._claims: dict[str, list[ClaimT]] = {}
+        self._kept = 0
+        """Counts the deliveries that are in these."""
 
     # What an engine implements
 
@@ -240,11 +244,20 @@ class CheckedConsumer(Consumer[BodyT, ReplyT], Generic[BodyT, ReplyT, ClaimT]):
     def _remember_claims(self, claim_id: str, claims: list[ClaimT]) -> None:
         with self._remembering:
             self._claims[claim_id] = self._claims.pop(claim_id, []) + claims
-            _shorten(self._claims, _REMEMBERED_CLAIMS)
+            self._kept += _deliveries_in(claims)
+            while len(self._claims) > 1 and (
+                len(self._claims) > _REMEMBERED_CLAIMS or self._kept > _REMEMBERED_DELIVERIES
+            ):
+                self._kept -= _deliveries_in(self._claims.pop(next(iter(self._claims))))
 
 
 def _receipt(message: Message[Any, Any]) -> tuple[str, str]:
     return message.id, message.receipt_handle
+
+
+def _deliveries_in(claims: list[Any]) -> int:
+    """Returns how many deliveries these claims keep in memory: most engines keep the name of a claim, and no delivery."""
+    return sum(len(claim) for claim in claims if isinstance(claim, list))
 
 
 def _shorten(memory: dict[Any, Any], most: int) -> None:
