@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tenure.cli.hidden_arguments import secrets_in
+from tenure.cli import secrets_in
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_tokens_and_passwords_are_found(arguments: list[str], secrets: list[str]
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process write over its arguments")
 def test_other_processes_do_not_see_them_and_the_command_does() -> None:
     code = (
-        "import pathlib, sys; from tenure.cli.hidden_arguments import hide_secrets; hide_secrets(sys.argv);"
+        "import pathlib, sys; from tenure.cli import hide_secrets; hide_secrets(sys.argv);"
         "print(pathlib.Path('/proc/self/cmdline').read_bytes()); print(sys.argv)"
     )
     given = ["--engine", "redis://u:hush-1@h/0", "--token", "hush-2", "hush-2", "--name", "w"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.errors import LimitError
-from tenure.jobs.attempt_order import queue_up
+from tenure.jobs.attempt_rest import queue_up
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.model import JobInfo, WorkflowRecord

@@ -15,7 +15,7 @@ import msgspec
 
 from tenure.health.outage import DependencyWatch, Met, OutageEvidence, OutageSettings
 from tenure.jobs import budget
-from tenure.jobs.attempt_order import queue_up
+from tenure.jobs.attempt_rest import queue_up
 from tenure.jobs.attempts import charged
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, Outcome, Rule, Rules

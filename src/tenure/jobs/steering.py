@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tenure.jobs.attempt_order import due_from
+from tenure.jobs.attempt_rest import due_from
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, JobEvent, Outcome, Rule, Rules
 from tenure.jobs.gate_exchange import GateEpochSeen, GlobalWord, correction, why_stale

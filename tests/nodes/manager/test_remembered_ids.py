@@ -15,7 +15,7 @@ from tenure.control.messages.jobs import Cancel, Done, Submit, SubmitMany
 from tenure.control.messages.wire import ProblemKind
 from tenure.jobs import JobSubmission, Outcome
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.remembered_ids import ARCHIVE, KEYS, RECORDS_AT_ONCE, RememberedIds
+from tenure.nodes.stored_values import ARCHIVE, KEYS, RECORDS_AT_ONCE, RememberedIds
 
 KEPT = 3
 """The archived ids that the book remembers in these tests."""

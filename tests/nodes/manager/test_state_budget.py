@@ -25,7 +25,7 @@ from tenure.jobs.state_records import Schedule
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.remembered_ids import ARCHIVE
+from tenure.nodes.stored_values import ARCHIVE
 
 COMPLETED = sized("completed jobs within an hour of virtual time", short=4_000, long=40_000)
 """Within an hour. The short run has a tenth of the budget, so that as much of it is used."""

@@ -56,9 +56,8 @@ from tenure.nodes.manager.earned_time import as_asked
 from tenure.nodes.manager.ended_work import EndedSteps
 from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
-from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.steering import check_goal, command_of
-from tenure.nodes.stored_values import StoredValues, large_results, read_record, stored_keys
+from tenure.nodes.stored_values import ARCHIVE, RememberedIds, StoredValues, large_results, read_record, stored_keys
 from tenure.work.attempt_logs import log_key
 from tenure.work.output_stream import output_items
 

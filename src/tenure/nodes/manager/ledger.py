@@ -31,10 +31,9 @@ from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import PageName, is_paged, keys_of
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn, concerns_all
-from tenure.nodes.manager.remembered_ids import ARCHIVE, RememberedIds
 from tenure.nodes.manager.result_commands import attempt_of, command_for
 from tenure.nodes.state_saving import PagesAhead, StateCut
-from tenure.nodes.stored_values import StoredArguments, StoredValues, stored_keys
+from tenure.nodes.stored_values import ARCHIVE, RememberedIds, StoredArguments, StoredValues, stored_keys
 from tenure.nodes.term_leader import JobStrikes, Mandate
 from tenure.work.delivery import WorkItem, WorkResult
 

@@ -19,7 +19,7 @@ from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.leader_parts import LeaderPart
 from tenure.nodes.manager.ledger import JobMandate
-from tenure.nodes.manager.remembered_ids import RememberedIds
+from tenure.nodes.stored_values import RememberedIds
 
 WAIT_S = 30.0
 """The seconds for which one receive waits for a submission."""
