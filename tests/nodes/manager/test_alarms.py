@@ -16,8 +16,7 @@ from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.states import AttemptCause
 from tenure.logs import log_to
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.overview import Observer
-from tenure.nodes.manager.pulse import STEP_S, STEPS, PulseCounter
+from tenure.nodes.manager.observer import STEP_S, STEPS, Observer, PulseCounter
 from tenure.nodes.manager.serving import NodeMetrics
 
 

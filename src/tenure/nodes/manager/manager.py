@@ -39,9 +39,10 @@ from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.leader_parts import ChildJobs, FormatRaise, JobTraces
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls, WorkFlow, drained_by, why_closed
+from tenure.nodes.manager.observer import Observer
 from tenure.nodes.manager.operator_handlers import DeadLetterHandlers, NodeHandlers, QueueHandlers
 from tenure.nodes.manager.outage_brake import OutageHandlers
-from tenure.nodes.manager.overview import Observer, OverviewHandlers
+from tenure.nodes.manager.overview import OverviewHandlers
 from tenure.nodes.manager.schedules import ScheduleHandlers
 from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
