@@ -351,6 +351,7 @@ FILES = {
     "jobs/state_pages.py": "page of jobs",
     "jobs/arguments.py": "an event that was read before, to mask secrets in it",
     "jobs/topics.py": "event",
+    "nodes/engine_time.py": "how far an engine's clock was set, as nodes wrote it into the store",
     "nodes/gate/job_handlers.py": "a copy of what was in memory",
     "nodes/gossip_pool.py": "what managers wrote into the engine about themselves; a bad entry is passed over",
     "nodes/stored_values.py": "read_record wraps its errors; what cannot be read of an idempotency key names no job",
