@@ -353,7 +353,8 @@ class LongPolls:
     def _wait(self, poll: Poll, rings: int, seconds: float, handed: Callable[[], bool]) -> bool:
         """Waits until the topic was rung after `rings` was read, the time is over, or the poll is over.
 
-        Returns False when the poll was over before: then there is no time for another look, which a server in trouble may not answer.
+        Returns False when the poll is over and nothing was handed over: no other look is made then, which a server in trouble may not answer, and
+        for which who ended the poll would wait, as a supervisor does that has an outcome to settle.
         """
         topic, end = self.topic, self._clock.monotonic() + seconds
         with topic.condition:
@@ -363,7 +364,7 @@ class LongPolls:
                 left = end - self._clock.monotonic()
                 if left <= 0 or not self._clock.wait(topic.condition, left):
                     break
-            return True
+            return handed() or not poll.over
 
 
 class LoopWaiter:

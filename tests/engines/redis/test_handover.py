@@ -187,14 +187,15 @@ def test_a_batch_is_handed_to_as_many_as_wait_and_the_rest_is_queued(opened: Ope
         sender.purge()
 
 
-def test_who_asks_for_several_gets_all_that_there_are(opened: Opened, keys: Keys) -> None:
-    engine = opened()
-    poll = Poll(lambda: engine.mailbox("work").receive(10, 60, 60))
-    wait_until(lambda: engine.wakeups.topic("m:work").listening)
-    time.sleep(0.1)
-    assert keys.offers() == 0
-    opened().mailbox("work").send_many([Outgoing(n) for n in range(3)])
-    assert [message.body for message in poll.result()] == [0, 1, 2]
+def test_who_waits_for_several_is_handed_the_first_and_claims_the_rest_together(opened: Opened, keys: Keys) -> None:
+    mailbox, sender = listening(opened().mailbox("work")), opened().mailbox("work")
+    poll = Poll(lambda: mailbox.receive(10, 60, 60))
+    wait_until(lambda: keys.offers() == 1 and mailbox.polls.topic.waiting > 0)
+    before = keys.scripts_run()
+    sender.send_many([Outgoing(n) for n in range(4)])
+    assert [message.body for message in poll.result()] == [0]
+    assert keys.scripts_run() <= before + 2  # the send and the confirmation: nothing was looked for
+    assert [message.body for message in mailbox.receive(10, 60)] == [1, 2, 3]
 
 
 # What is not handed over. A stand-in for a consumer, so that nothing happens by itself.
@@ -377,10 +378,9 @@ def test_a_poll_that_ends_while_something_is_on_its_way_gives_it_back_at_once(
     wait_until(lambda: len(missed) == 1)
     assert other.depth() == (0, 0, 1)
     ENDS[end](engine, mailbox)
-    # Who is woken looks once more, and finds it.
-    (message,) = poll.result() if end == "wake" else other.receive(1, 60, 60)
+    (message,) = other.receive(1, 60, 60)
     assert (message.delivery_count, message.forgiven) == (1, 0)
-    assert poll.result() == [message] if end == "wake" else poll.result() == []
+    assert poll.result() == []
 
 
 def test_an_interrupted_receive_gives_back_what_is_on_its_way(
@@ -650,9 +650,20 @@ def test_a_consumer_that_stops_waiting_gives_back_what_is_on_its_way(
     wait_until(lambda: len(missed) == 1)
     assert other.depth() == (0, 0, 1)
     getattr(consumer, end)()
-    # Who is woken looks once more, and finds it.
-    found = poll.result().messages if end == "wake" else other.receive(1, 60, 60)
+    found = other.receive(1, 60, 60)
     assert [(message.body, message.delivery_count) for message in found] == [("x", 1)]
+    assert poll.result().messages == []
+
+
+def test_a_consumer_that_is_woken_makes_no_further_look(opened: Opened, keys: Keys) -> None:
+    """A supervisor wakes it because an outcome is to be settled: that waits for the poll to end."""
+    consumer = consumer_of(opened(), opened().mailbox("work"))
+    poll = consumer_waiting(keys, consumer)
+    before = keys.scripts_run()
+    consumer.wake()
+    assert poll.result().messages == []
+    wait_until(lambda: keys.offers() == 0)
+    assert keys.scripts_run() == before + 1  # it takes its offer back
 
 
 @pytest.mark.slow

@@ -229,8 +229,8 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         stage = _PROVISIONAL if provisional else _HELD
-        if wait_s and most == 1 and self.engine.hands_over:
-            look = partial(self.claim, 1, lease_s, stage)
+        if wait_s and self.engine.hands_over:
+            look = partial(self.claim, most, lease_s, stage)
             return HandoverPoll(self, lease_s, stage, self.server_topic, look).poll(self.polls, wait_s)
         if wait_s:
             return self.polls.poll(wait_s, lambda: self.claim(most, lease_s, stage))
