@@ -3,8 +3,8 @@
     python -m tenure.work.slots.slot_main FD
 
 It has no engine and no credentials: work comes, and outcomes go, over its channel. It writes its state to the beat board, from which the
-supervisor extends its leases. A second thread listens to the supervisor, so that a cancellation does not wait for a beat, and counts the
-leases down itself in case the supervisor is stopped.
+supervisor extends its leases. While work runs, a second thread listens to the supervisor, so that a cancellation does not wait for a beat, and
+counts the leases down itself in case the supervisor is stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import faulthandler
 import logging
 import os
 import resource
-import selectors
 import signal
 import socket
 import sys
@@ -59,6 +58,7 @@ from tenure.work.slots.frames import (
     WorkFinished,
 )
 from tenure.work.slots.processes import StartedProcesses, adopt_orphans, die_with_parent, has_children, kill_tree
+from tenure.work.slots.reading_turns import ReadingTurns
 from tenure.work.slots.slot_channel import ChannelDelivery, SlotChannel, decline
 
 T = TypeVar("T")
@@ -87,6 +87,7 @@ class Slot:
         self._inbox: SimpleQueue[HandOver | None] = SimpleQueue()
         """The work at hand; None after the last of it."""
         self._take: Callable[[list[HandOver | None]], object] = self._fill_inbox
+        self._turns = ReadingTurns(channel.socket, self._read)
         self._cancelled_at: dict[int, float] = {}
         self._taken = self._over = 0
         """Items that came, which only the listening thread counts, and those that are over, which only the thread counts that runs them."""
@@ -102,9 +103,15 @@ class Slot:
     def serve(self) -> None:
         """Runs what comes until the slot drains, one attempt at a time."""
         with asyncio.Runner() as runner:
-            while (work := self._inbox.get()) is not None:
+            while (work := self._next_work()) is not None:
                 run_steps(self.attempt_steps(work, self.records[0]), self.clock, runner.run)
             runner.run(self.registry.surroundings.end())
+
+    def _next_work(self) -> HandOver | None:
+        """Returns the next item; None after the last. While there is none, this thread reads the channel itself: work begins a thread's wake-up sooner."""
+        if self._inbox.empty():
+            self._turns.read_while(self._inbox.empty)
+        return self._inbox.get()
 
     async def serve_async(self) -> None:
         """Runs several attempts at a time, each in a record of its own: async workflows on this event loop, sync ones in threads.
@@ -244,20 +251,17 @@ class Slot:
 
         A workflow that closes all file descriptors ends this thread. The supervisor sees the closed channel and kills this slot.
         """
+        # While nothing is here there is no lease to count down, and a slot without work costs nothing.
         with contextlib.suppress(OSError, ValueError):
-            self._listen()
-
-    def _listen(self) -> None:
-        frames = self.channel.frames
-        with selectors.DefaultSelector() as selector:
-            selector.register(frames.socket, selectors.EVENT_READ)
-            while True:
-                # While nothing is here there is no lease to count down, and a slot without work costs nothing.
-                if selector.select(None if self._taken == self._over else LOOK_EVERY_S):
-                    self._obey(frames.read())
-                    if not frames.open:
-                        kill_tree(os.getpid())  # the supervisor is gone: end this process and all that it started
+            for _ in self._turns.listen(lambda: None if self._taken == self._over else LOOK_EVERY_S):
                 self._look()
+
+    def _read(self) -> None:
+        """Reads the channel, and obeys. Called by the thread whose turn it is."""
+        frames = self.channel.frames
+        self._obey(frames.read())
+        if not frames.open:
+            kill_tree(os.getpid())  # the supervisor is gone: end this process and all that it started
 
     def _obey(self, frames: list[SlotFrame]) -> None:
         works: list[HandOver | None] = []
