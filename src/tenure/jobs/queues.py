@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -103,7 +103,12 @@ _SETTINGS = (
     "max_per_key",
     "weights",
 )
-"""The settings of a queue, which the command, the event and the record share."""
+"""The settings of a queue. The record, the command and the event have them, and so have the request and the view."""
+
+
+def settings_of(source: object) -> dict[str, Any]:
+    """Returns the settings that a record, a command, an event or a request has, by their names."""
+    return {field: getattr(source, field) for field in _SETTINGS}
 
 
 def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Decision:
@@ -111,28 +116,20 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
     check(command)
     name = command.queue
     before = book.state.queues.get(name, QueueRecord())
-    after = msgspec.structs.replace(
-        before,
-        **{field: value for field in _SETTINGS if (value := getattr(command, field)) is not UNSET},
-    )
+    given = {field: value for field, value in settings_of(command).items() if value is not UNSET}
+    after = msgspec.structs.replace(before, **given)
     if after == before and name in book.state.queues:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
     if name not in book.state.queues or after.weights != before.weights:
         budget.check_reserve(book, budget.SMALL_RECORD_BYTES + encoded_bytes(after.weights))
-    changed = QueueChanged(
-        at=now,
-        by=command.by,
-        rule=Rule.ASKED,
-        queue=name,
-        **{field: getattr(after, field) for field in _SETTINGS},
-    )
+    changed = QueueChanged(at=now, by=command.by, rule=Rule.ASKED, queue=name, **settings_of(after))
     return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
 
 def queue_changed(book: JobBook, event: QueueChanged) -> None:
     before = book.state.queues.get(event.queue)
     book.state.queues[event.queue] = QueueRecord(
-        **{field: getattr(event, field) for field in _SETTINGS},
+        **settings_of(event),
         even_at=before.even_at if before else 0.0,  # the part of the rate that was used stays used
     )
     book.turns.queue_changed(event.queue)

@@ -48,7 +48,7 @@ from tenure.jobs.book import Lane
 from tenure.jobs.catalogue import lane_named
 from tenure.jobs.fair_lanes import busiest_keys
 from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
-from tenure.jobs.queues import QueueRecord, SetQueue
+from tenure.jobs.queues import QueueRecord, SetQueue, settings_of
 from tenure.jobs.workers import DrainWorker
 from tenure.nodes.gossip_pool import MANAGERS, NODES
 from tenure.nodes.job_listing import workflow_list
@@ -188,23 +188,7 @@ class QueueHandlers:
         return await self._manager.write(SetQueue(queue=request.queue, paused=False, by=request.by))
 
     async def _change(self, request: ChangeQueue) -> Reply:
-        return await self._manager.write(
-            SetQueue(
-                queue=request.queue,
-                paused=request.paused,
-                max_running=request.max_running,
-                rate=request.rate,
-                burst=request.burst,
-                job_timeout=request.job_timeout,
-                park=request.park,
-                keep_archive=request.keep_archive,
-                preempt_after=request.preempt_after,
-                concurrency_key=request.concurrency_key,
-                max_per_key=request.max_per_key,
-                weights=request.weights,
-                by=request.by,
-            )
-        )
+        return await self._manager.write(SetQueue(queue=request.queue, by=request.by, **settings_of(request)))
 
     async def _list(self, request: ListQueues) -> Reply:
         now, within = self._manager.now(), scope()
@@ -236,17 +220,7 @@ def queue_view(book: JobBook, name: str, now: float) -> QueueView:
     queued = sum(len(book.queued.get(lane, ())) for lane in lanes)
     return QueueView(
         name=name,
-        paused=record.paused,
-        max_running=record.max_running,
-        rate=record.rate,
-        burst=record.burst,
-        job_timeout=record.job_timeout,
-        park=record.park,
-        keep_archive=record.keep_archive,
-        preempt_after=record.preempt_after,
-        concurrency_key=record.concurrency_key,
-        max_per_key=record.max_per_key,
-        weights=record.weights,
+        **settings_of(record),
         keys=tuple(KeyView(key=key, under_way=load, held=held) for key, load, held in busiest_keys(book, name)),
         parked=sum(len(waiting) for key, waiting in book.parked.items() if key[0] == name),
         held=sum(len(book.ready.get(lane, ())) for lane in lanes),
