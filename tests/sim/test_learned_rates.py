@@ -21,7 +21,7 @@ from tenure.control.messages.jobs import Done, GetJob, JobView, Submit
 from tenure.control.messages.workers import AttemptReport
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.nodes.manager import live_progress
+from tenure.nodes.manager import earned_time
 from tenure.nodes.worker.worker import ManagedWorker
 from tenure.sim.world import Host, World
 
@@ -120,7 +120,7 @@ def test_after_a_hundred_completions_the_first_estimate_is_within_a_fifth_on_med
 
 
 def test_without_what_was_learned_of_the_workers_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = live_progress.usual
-    monkeypatch.setattr(live_progress, "usual", lambda rates, spec, worker: sound(rates, spec))
+    sound = earned_time.usual
+    monkeypatch.setattr(earned_time, "usual", lambda rates, spec, worker: sound(rates, spec))
     known = [one for one in fleet()[LEARNED_FROM:] if one is not None]
     assert statistics.median(known) > 0.2

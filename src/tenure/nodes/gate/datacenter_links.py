@@ -4,7 +4,7 @@ A message that a datacenter did not answer is still owed, and the leader puts it
 
 A list is gathered from every datacenter, and each line says where it is from. A datacenter that does not answer in time is named as missing in the
 reply, beside the lines of the others. A request that changes something goes to one datacenter, which the caller has to name where there are several.
-Any gate does this, leading or not.
+Any gate does this, leading or not. `signal_decision` judges what the datacenters of a job answered to a signal.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tenure.control.async_caller import Route
 from tenure.control.claims import passed_on
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
+from tenure.control.messages.jobs import Done
 from tenure.control.messages.nodes import ListNodes, NodeList, WorkerNode
 from tenure.control.messages.queues import (
     DeadLetterList,
@@ -32,10 +33,11 @@ from tenure.control.messages.queues import (
 from tenure.control.messages.wire import Missing, Placed, Problem, ProblemKind, Reply, Request, shifted
 from tenure.control.messages.workflows import ListThresholds, ListWorkflows, ThresholdList, WorkflowList
 from tenure.control.streams import StreamItem
-from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.errors import ArgumentsError, ConfigurationError, NodeUnavailableError
 from tenure.jobs.arguments import stored_bytes
+from tenure.jobs.decisions import GateDecision, Outcome, Rule
 from tenure.jobs.gate_outbox import GateMessage, Owed
-from tenure.jobs.model import JobSubmission
+from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
 from tenure.nodes.gate.probes import ProbeTools
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.outbox_lane import LaneLimits, OutboxLane
@@ -322,3 +324,36 @@ def _nobody(answers: Mapping[str, Reply | str]) -> Reply:
 def _refusal(reply: Reply, datacenter: str) -> NodeUnavailableError:
     fact = reply.fact if isinstance(reply, Problem) else f"it answered {type(reply).__name__}"
     return NodeUnavailableError(f"the events of datacenter {datacenter} are not to be had: {fact}")
+
+
+def in_words(answer: Reply | None) -> str:
+    """Returns what a datacenter said to a request that acts on a job."""
+    if isinstance(answer, Done):
+        return answer.reason or str(answer.outcome)
+    return answer.fact if isinstance(answer, Problem) else "it does not answer"
+
+
+def all_in_words(answers: Mapping[str, Reply | None], info: GateJobTrackingInfo) -> str:
+    words = "; ".join(f"{name}: {in_words(one)}" for name, one in answers.items())
+    return words or f"it has ended: {info.state}"
+
+
+def signal_decision(answers: Mapping[str, Reply | None], info: GateJobTrackingInfo) -> GateDecision:
+    """Returns what became of a signal. Each datacenter keeps it, and its id makes a second try harmless.
+
+    Raises `ArgumentsError` where a datacenter says that the signal itself is wrong. Raises `NodeUnavailableError`, which lets the sender try again, where
+    none has taken it and one did not answer, or has not got the job yet: the gate has accepted it and is still sending it.
+    """
+    words = all_in_words(answers, info)
+    if any(isinstance(one, Done) and one.outcome is not Outcome.REFUSED for one in answers.values()):
+        return GateDecision([], Outcome.ACCEPTED, Rule.ASKED, words, info.job_id)
+    for one in answers.values():
+        if isinstance(one, Problem) and one.kind in (ProblemKind.INVALID, ProblemKind.IMPOSSIBLE):
+            raise ArgumentsError(one.fact, remedy=one.remedy)
+    if any(one is None or (isinstance(one, Problem) and _passes(one)) for one in answers.values()):
+        raise NodeUnavailableError(f"no datacenter has taken the signal ({words})")
+    return GateDecision([], Outcome.REFUSED, Rule.ASKED, words, info.job_id)
+
+
+def _passes(problem: Problem) -> bool:
+    return problem.retryable or problem.kind is ProblemKind.UNKNOWN

@@ -49,8 +49,8 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, answered_there, why_everywhere
-from tenure.nodes.gate.datacenter_answers import all_in_words, signal_decision
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
+from tenure.nodes.gate.datacenter_links import all_in_words, signal_decision
 from tenure.nodes.gate.fitness import Forwarding
 from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
 from tenure.nodes.job_handlers import JobHandlers, Repeatable

@@ -1,21 +1,29 @@
-"""The time that work has here: which deadlines of jobs are near, what is granted past those (decision 0355), and how long an attempt may be silent."""
+"""The time that work has here: near deadlines of jobs and what is granted past those (decision 0355), how long an attempt may be silent, its end.
+
+The end is estimated by what its worker reports and by what the journal has learned (decision 0440).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 
 from tenure import bounds as b
+from tenure.control.messages.events import ProgressLine
 from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, NearDeadline, WorkerReport
 from tenure.health.extension import Denial, HealthcheckExtensionResponse
 from tenure.jobs import JobBook
 from tenure.jobs.deadlines import deadline, ends_at, near_s
+from tenure.jobs.eta import Eta, EtaWindow, estimate
 from tenure.jobs.extensions import ExtendJob, ExtensionGranted, near_since
+from tenure.jobs.learned_rates import usual
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.settings import MOST_EXTENSIONS
 from tenure.jobs.submission import derived_stuck
 from tenure.nodes.fleet.fleet import Fleet, asked_with
+from tenure.nodes.fleet.member import ReportedAttempts
 from tenure.nodes.manager.ledger import JobLedger
 
 
@@ -87,3 +95,55 @@ def chosen_stuck_s(info: JobInfo, book: JobBook) -> float | None:
         return threshold
     # An earlier release did not record it: there, one that differs from what we would derive was asked for.
     return None if threshold == derived_stuck(info.job.submission, book.settings) else threshold
+
+
+class LiveProgress:
+    """Keeps how the fraction of each running workflow rises, for people who look. Part of a leader; nothing is decided by it."""
+
+    def __init__(self, ledger: JobLedger, reported: ReportedAttempts, now: Callable[[], float]) -> None:
+        self._ledger, self._reported, self._now = ledger, reported, now
+        self._windows: dict[tuple[str, str], EtaWindow] = {}
+        """Maps (job, workflow) to the fraction of its newest attempt over time."""
+
+    def note(self, one: AttemptReport, now: float) -> None:
+        """Notes the fraction that a worker reports of an attempt."""
+        if one.fraction is None:
+            return
+        key, attempt = (one.job_id, one.workflow), (one.attempt, one.delivery)
+        window = self._windows.get(key)
+        if window is None or window.attempt != attempt:
+            window = self._windows[key] = EtaWindow(attempt)
+        window.look(now, one.fraction)
+
+    def forget(self, info: JobInfo) -> None:
+        """Drops what is known of a job that has ended."""
+        for name in info.workflows:
+            self._windows.pop((info.id, name), None)
+
+    def eta(self, job_id: str, workflow: str, fraction: float | None) -> Eta | None:
+        """Returns when a running workflow will be done; None where nobody can say."""
+        book, now, window = self._ledger.book, self._now(), self._windows.get((job_id, workflow))
+        info = book.jobs.get(job_id)
+        known = info.workflows.get(workflow) if info is not None else None
+        if known is None:
+            return None
+        expected = usual(book.state.rates, known.spec, known.worker)
+        return estimate(expected, window, now, lasted_s=max(0.0, now - known.started_at), fraction=fraction)
+
+    def lines(self, job_ids: list[str] | None, most: int) -> list[ProgressLine]:
+        """Returns the newest progress of what runs, of some jobs or of all; at most so many."""
+        return [
+            ProgressLine(
+                job_id=one.job_id,
+                workflow=one.workflow,
+                attempt=one.attempt,
+                at=heard.at,
+                worker=heard.report.worker,
+                steps=one.steps,
+                fraction=one.fraction,
+                note=one.note,
+                silent_s=one.silent_s,
+                eta=self.eta(one.job_id, one.workflow, one.fraction),
+            )
+            for heard, one in islice(self._reported.running_of(job_ids), most)
+        ]

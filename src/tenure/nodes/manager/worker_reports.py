@@ -37,9 +37,8 @@ from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts,
 from tenure.nodes.grant_views import Granted, report_grants, worker_grant
 from tenure.nodes.held_requests import Held
 from tenure.nodes.loop_keeper import FailedOn, concerns_all
-from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience
+from tenure.nodes.manager.earned_time import LiveProgress, extend_job, near_deadlines, patience
 from tenure.nodes.manager.ledger import JobMandate
-from tenure.nodes.manager.live_progress import LiveProgress
 from tenure.nodes.manager.outage_brake import OutageBrake
 from tenure.nodes.manager.steering import Departures, Preemptions
 
