@@ -29,6 +29,7 @@ from tenure.control.tls import ServerTls
 from tenure.errors import EngineError
 from tenure.jobs.settings import GateSettings
 from tenure.logs import NodeLog, node_log
+from tenure.nodes.full_collections import collect_new_objects_only
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, parse_datacenters, serve_gate
 from tenure.nodes.manager.hooks import read_hooks
@@ -238,6 +239,7 @@ async def _run(
     settings: ManagerSettings | GateNodeSettings, serve: Callable[..., Awaitable[None]], log: NodeLog
 ) -> None:
     """Serves one node until SIGTERM, Ctrl-C or the end of its terminal."""
+    collect_new_objects_only()
     stop, service = asyncio.Event(), ServiceManager()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

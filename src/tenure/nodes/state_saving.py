@@ -70,14 +70,34 @@ class PageGone(Exception):
 
 
 async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store, calls: Calls) -> BookT_co:
-    """Returns the book. Gives way to other tasks after each few pages. Raises `PageGone` and `JournalDamagedError`."""
-    for some in some_of(reading.wanted, READ_AT_ONCE):
-        found: dict[str, bytes] = {}
-        for few in some_of(_keys(some), READ_AT_ONCE):
-            found |= await calls.run(pages.get_many, few)
-        _add(journal, seq, reading, some, found)
-        await asyncio.sleep(0)
+    """Returns the book. Reads the next few pages while it adds the last ones, and gives way to other tasks in between.
+
+    Raises `PageGone` and `JournalDamagedError`.
+    """
+    batches = list(some_of(reading.wanted, READ_AT_ONCE))
+    coming = _begin_reading(pages, calls, batches[0] if batches else [])
+    try:
+        for number, some in enumerate(batches, 1):
+            found = await coming
+            coming = _begin_reading(pages, calls, batches[number] if number < len(batches) else [])
+            await asyncio.sleep(0)  # it begins
+            _add(journal, seq, reading, some, found)
+    finally:
+        coming.cancel()
     return reading.book
+
+
+def _begin_reading(pages: Store, calls: Calls, wanted: Wanted) -> asyncio.Task[dict[str, bytes]]:
+    reading = asyncio.create_task(_read(pages, calls, wanted))
+    reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ask, after another error
+    return reading
+
+
+async def _read(pages: Store, calls: Calls, wanted: Wanted) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for few in some_of(_keys(wanted), READ_AT_ONCE):
+        found |= await calls.run(pages.get_many, few)
+    return found
 
 
 def read_pages_now(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store) -> BookT_co:
