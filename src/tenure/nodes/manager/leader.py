@@ -33,8 +33,7 @@ from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, Resul
 from tenure.nodes.manager.outage_brake import OUTAGE_EVENTS
 from tenure.nodes.manager.schedules import SCHEDULE_EVENTS, Clockwork
 from tenure.nodes.manager.signed_results import UnsignedFollowUps, signed_results
-from tenure.nodes.manager.withdrawals import Withdrawals
-from tenure.nodes.manager.work_items import WorkItems, batches, by_mailbox, is_small
+from tenure.nodes.manager.work_messages import Withdrawals, WorkItems, batches, by_mailbox, is_small
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.node_journal import OrderedMessage
 from tenure.nodes.stored_values import StoredValues
