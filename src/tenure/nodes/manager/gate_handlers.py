@@ -33,8 +33,15 @@ from tenure.errors import (
 )
 from tenure.health.node_states import has_quorum
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.decisions import Command
-from tenure.jobs.gate_exchange import AnswerQuery, ObeyGlobalCancel, ObeyGlobalTimeout, progress_report, report_for
+from tenure.jobs.decisions import NO_TOKEN, Command
+from tenure.jobs.gate_exchange import (
+    AnswerQuery,
+    ObeyGlobalCancel,
+    ObeyGlobalTimeout,
+    correction,
+    progress_report,
+    report_for,
+)
 from tenure.jobs.messages import (
     Identity,
     JobGlobalCancel,
@@ -147,18 +154,7 @@ class GateHandlers:
 
     def _never(self, job_id: str, gate_epoch: int, reason: str) -> JobStatusCorrection:
         """Returns the refusal of a job that will not run here, however often the gate sends it: it counts as failed."""
-        return JobStatusCorrection(
-            job_id=job_id,
-            datacenter=self._identity.datacenter,
-            manager_id=self._identity.manager_id,
-            status=JobState.FAILED,
-            fence_token=0,
-            gate_epoch=gate_epoch,
-            accepted=False,
-            reason=f"refused: {reason}",
-            manager_host=self._identity.host,
-            manager_port=self._identity.port,
-        )
+        return correction(self._identity, job_id, JobState.FAILED, NO_TOKEN, gate_epoch, reason=f"refused: {reason}")
 
     async def obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
         taken: list[GateWord] = []
