@@ -22,7 +22,7 @@ from tests.soak import sized
 
 from tools.servers import FaultProxy, Postgres, Valkey
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SILENT_S = sized("seconds for which a server or file is away in the chaos of engines", short=3.0, long=20.0)
 TIMEOUT_S = 1.0
 SLACK_S = 30.0

@@ -26,6 +26,7 @@ from tenure.client.client import Client
 FIRST = "ab1a98b"
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 180.0
+HANDOVER = ("--drain", "handover", "--grace", "30")
 APP = """
 import os, time
 from pathlib import Path
@@ -61,19 +62,23 @@ def first_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Release:
     """The processes of one release, in one folder, on one engine. The first one is spoken to by its own command line."""
 
-    def __init__(self, source: Path, folder: Path, name: str, url: str) -> None:
+    def __init__(
+        self, source: Path, folder: Path, name: str, url: str, *options: str, workers: Path | None = None
+    ) -> None:
+        """`options` are more of the manager's. `workers` is the release of its worker, where that is another one."""
         self.folder, self.name = folder, name
         self.environment = {**os.environ, "PYTHONPATH": str(source), "GATE": str(folder)}
         self.environment |= {"TENURE_ENGINE": url}
         self.running = [
-            self.started("manager", "--port", "0", "--term", "5"),
-            self.started("worker", "app.py", "--managed", "--slots", "1", "--drain", "handover", "--grace", "30"),
+            self.started(source, "manager", "--port", "0", "--term", "5", *options),
+            self.started(workers or source, "worker", "app.py", "--managed", "--slots", "1", *HANDOVER),
         ]
 
-    def started(self, *words: str) -> subprocess.Popen[bytes]:
+    def started(self, source: Path, *words: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{self.name}-{words[0]}.log").open("wb") as log:
             command = [sys.executable, "-m", "tenure", *words]
-            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
+            environment = {**self.environment, "PYTHONPATH": str(source)}
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
 
     def ask(self, *words: str) -> str:
         command = [sys.executable, "-m", "tenure", *words, "--patience", str(WITHIN_S)]
@@ -134,3 +139,34 @@ def test_work_of_the_first_release_goes_on_in_this_one(
             assert client.submit("count", to=1, job_id="after").wait(WITHIN_S) == [0, 1]
     finally:
         new.stop()
+
+
+def test_managers_can_be_taken_back_until_the_format_is_raised(first_release: Path, tmp_path: Path) -> None:
+    """Managers first: as long as workers are those of before, and nobody has raised the format, the first release reads all that was written."""
+    url, source = f"sqlite:///{tmp_path}/tenure.db", ROOT / "src"
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "open").touch()
+
+    def played(release: Release, job: str) -> None:
+        try:
+            release.ask("submit", "count", "to=5", "--id", job, "--wait")
+        finally:
+            release.stop()
+
+    played(Release(first_release, tmp_path, "old", url), "first")
+    played(Release(source, tmp_path, "new", url, workers=first_release), "second")
+    played(Release(first_release, tmp_path, "back", url), "third")
+    raised = Release(source, tmp_path, "raised", url, "--raise-format")
+    try:
+        with Client([raised.address()], patience_s=WITHIN_S) as client:
+            for job in ("first", "second", "third"):
+                assert client.get(job).wait(WITHIN_S) == [0, 5]
+            assert client.submit("count", to=5, job_id="fourth").wait(WITHIN_S) == [0, 5]
+    finally:
+        raised.stop()
+    late = Release(first_release, tmp_path, "late", url)
+    try:
+        wait_until(lambda: "FormatRaised" in late.logs(), late.logs)
+    finally:
+        late.stop()
+    assert "leads with epoch" not in (tmp_path / "late-manager.log").read_text()

@@ -55,7 +55,7 @@ def resident() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["frozen", "swallowed", "half-open"])
 def test_all_goes_on_by_itself_after_a_silence(
     server: Nats, silence: FaultProxy, kind: str, caplog: pytest.LogCaptureFixture
@@ -90,7 +90,7 @@ def test_all_goes_on_by_itself_after_a_silence(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_large_messages_for_a_silent_server_pile_up_nowhere(server: Nats) -> None:
     """More than its socket and our buffers hold: then closing the old connection does not end by itself either."""
     load = Load(f"{server.url}?timeout={TIMEOUT_S}")
