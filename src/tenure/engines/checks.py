@@ -214,6 +214,16 @@ class EntryPlace(NamedTuple):
     append_id: str
 
 
+class CheckedAppend(NamedTuple):
+    """The arguments of one `append_with`."""
+
+    journal: Any
+    events: list[bytes]
+    place: EntryPlace
+    batches: list[tuple[Any, list[CheckedMessage]]]
+    acknowledges: list[Any]
+
+
 class SendsAcross(Engine):
     """A base of every engine: what sends to several of its mailboxes."""
 
@@ -258,7 +268,18 @@ class SendsAcross(Engine):
                 sends=sends,
                 acknowledges=acknowledges,
             )
-        check_append(events, epoch, expect, append_id)
+        return self._append_with(*self.checked_append(journal, events, (epoch, expect, append_id), sends, acknowledges))
+
+    def checked_append(
+        self,
+        journal: Journal,
+        events: Sequence[bytes],
+        place: tuple[int, int, str],
+        sends: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]],
+        acknowledges: Sequence[Message[Any, Any]],
+    ) -> CheckedAppend:
+        """Checks the arguments of `append_with`, and encodes the messages."""
+        check_append(events, *place)
         own = [(self._own(mailbox), messages) for mailbox, messages in sends if messages]
         check_batch([message for _, messages in own for message in messages])
         batches = [(mailbox, mailbox.checked(messages)) for mailbox, messages in own]
@@ -267,11 +288,9 @@ class SendsAcross(Engine):
                 "the journal, or a delivery to acknowledge, belongs to another engine",
                 remedy="Append to and acknowledge from one engine in one step",
             )
-        place = EntryPlace(epoch, expect, append_id)
-        done: Appended = self._append_with(
-            journal, [bytes(event) for event in events], place, batches, list(acknowledges)
+        return CheckedAppend(
+            journal, [bytes(event) for event in events], EntryPlace(*place), batches, list(acknowledges)
         )
-        return done
 
     def _acknowledges(self, message: Message[Any, Any]) -> bool:
         """Returns True when a step of this engine can acknowledge this delivery."""

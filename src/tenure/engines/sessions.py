@@ -151,6 +151,18 @@ class Sessions(ABC, Generic[SessionT]):
                 self._free.notify()
             raise
 
+    def take_idle(self) -> SessionT | None:
+        """Returns a session that is open and idle, or None. It waits for nothing."""
+        if self._pid != os.getpid():
+            return None
+        with self._free:
+            self.check_open()
+            found = self._idle.pop() if self._idle else None
+        if found is not None and not found.fresh:
+            self.drop(found)
+            return None
+        return found
+
     def give_back(self, session: SessionT) -> None:
         with self._free:
             if not self.closed:

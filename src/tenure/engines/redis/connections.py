@@ -205,10 +205,7 @@ class RedisConnections(Sessions[RedisSession]):
     ) -> Answer:
         """Runs one script."""
         wanted = script(operation)
-        if self._went_back is not None:
-            refused = EngineWentBackError(self._went_back, remedy=WENT_BACK)
-            self.metrics.failed(operation, refused)
-            raise refused
+        self._refuse_after_loss(operation)
         try:
             answer = self.run(operation, lost, lambda session: self._exchange(session, wanted, values, lost))
         except EngineWentBackError as error:
@@ -216,6 +213,26 @@ class RedisConnections(Sessions[RedisSession]):
             raise
         self.note_writes(answer[0])
         return answer
+
+    def _refuse_after_loss(self, operation: str) -> None:
+        if self._went_back is not None:
+            refused = EngineWentBackError(self._went_back, remedy=WENT_BACK)
+            self.metrics.failed(operation, refused)
+            raise refused
+
+    # For calls on an event loop (`loop_calls`)
+
+    def idle_session(self, operation: str) -> RedisSession | None:
+        """Returns a session that is open and that nobody uses, for one command whose answer need not be waited for with others'."""
+        self._refuse_after_loss(operation)
+        if self.settings.wait or self.settings.tls or self.clock.boottime() > self._touch_at:
+            return None
+        return self.take_idle()
+
+    def note_failure(self, operation: str, error: TenureError) -> None:
+        if isinstance(error, EngineWentBackError):
+            self._went_back = error.fact
+        self.metrics.failed(operation, error)
 
     def note_writes(self, writes: int) -> None:
         """The server has told us of so many writes of ours."""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.checked_handles import HandleTypes, OperationMetrics
 from tenure.engines.checked_mailbox import CheckedMessage, LostClaims
-from tenure.engines.checks import EntryPlace
-from tenure.engines.contracts import Appended, Finding, Message, Refusal, Sent
+from tenure.engines.checks import CheckedAppend, EntryPlace
+from tenure.engines.contracts import Appended, Finding, Journal, Mailbox, Message, Outgoing, Refusal, Sent
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.connections import Answer, RedisConnections, every_script
 from tenure.engines.redis.consumer import RedisConsumer
 from tenure.engines.redis.handover import Offers, PipelinedCommands
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
+from tenure.engines.redis.loop_calls import call_on_loop
 from tenure.engines.redis.mailbox import (
     RedisMailbox,
     RedisMessage,
@@ -187,14 +188,24 @@ class RedisEngine(ServerEngine):
         self, journal: Any, events: list[bytes], place: EntryPlace, batches: list[Any], acknowledges: list[Any]
     ) -> Appended:
         """One script."""
-        counts = (sum(len(messages) for _, messages in batches), len(acknowledges))
-        words = (*message_words(batches), *(word for message in acknowledges for word in message.address))
-        _, seq, *rest = self.ask("append_with", *journal.entry_words(events, place), *counts, *words)
-        if seq == -1:
-            last, newest = rest
-            journal.refuse_append(place.epoch, place.expect, newest, last)
-        told, gone = rest
-        return Appended(int(seq), sent_outcomes(batches, told), [acknowledges[at] for at in gone])
+        one = CheckedAppend(journal, events, place, batches, acknowledges)
+        return _appended(one, self.ask("append_with", *_append_words(one)))
+
+    async def append_on_loop(
+        self,
+        journal: Journal,
+        events: Sequence[bytes],
+        *,
+        epoch: int,
+        expect: int,
+        append_id: str,
+        sends: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]] = (),
+        acknowledges: Sequence[Message[Any, Any]] = (),
+    ) -> Appended | None:
+        """Does what `append_with` does, without a thread. None: nothing was done, because it might hold the event loop up."""
+        one = self.checked_append(journal, events, (epoch, expect, append_id), sends, acknowledges)
+        answer = await call_on_loop(self.connections, "append_with", _append_words(one))
+        return _appended(one, answer) if answer is not None else None
 
     def server_time(self) -> float:
         return float(self.ask("now")[1] / 1e6)
@@ -229,6 +240,22 @@ class RedisEngine(ServerEngine):
 
     def _new_listener(self) -> RedisWakeupListener:
         return RedisWakeupListener(self.connections, self.offers.address, self.offers.hand_over)
+
+
+def _append_words(one: CheckedAppend) -> tuple[Argument, ...]:
+    """Returns the arguments of the script that appends with parts."""
+    counts = (sum(len(messages) for _, messages in one.batches), len(one.acknowledges))
+    addresses = (word for message in one.acknowledges for word in message.address)
+    return (*one.journal.entry_words(one.events, one.place), *counts, *message_words(one.batches), *addresses)
+
+
+def _appended(one: CheckedAppend, answer: Answer) -> Appended:
+    _, seq, *rest = answer
+    if seq == -1:
+        last, newest = rest
+        one.journal.refuse_append(one.place.epoch, one.place.expect, newest, last)
+    told, gone = rest
+    return Appended(int(seq), sent_outcomes(one.batches, told), [one.acknowledges[at] for at in gone])
 
 
 def load_scripts(session: RedisSession) -> None:

@@ -21,7 +21,7 @@ Argument = str | bytes | int
 Command = Sequence[Argument]
 _pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub allows a tuple of one only
 _READ_BYTES = 65_536
-_INCOMPLETE = object()
+NOT_YET = object()
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A server that vanished without a word is noticed within these seconds, also by a session that only listens."""
 _TOLD_BY_CODE = frozenset(
@@ -83,7 +83,7 @@ class RedisSession:
         options = settings.connection
         self._timeout_s: float = options["socket_timeout"]
         self._owner, self._place = os.getpid(), _place(options)
-        self._reader = hiredis.Reader(RedisConnectionLost, RedisRefused, notEnoughData=_INCOMPLETE)
+        self._reader = hiredis.Reader(RedisConnectionLost, RedisRefused, notEnoughData=NOT_YET)
         self._buffer = bytearray(_READ_BYTES)
         self._socket = _connect(options, tls=settings.tls)
         self._socket.settimeout(self._timeout_s)
@@ -124,7 +124,7 @@ class RedisSession:
         """Waits for an answer and returns it."""
         try:
             answer = self._reader.gets()
-            while answer is _INCOMPLETE:
+            while answer is NOT_YET:
                 self._receive(self._open_socket())
                 answer = self._reader.gets()
         except TimeoutError:
@@ -133,6 +133,25 @@ class RedisSession:
             raise self._lost(RedisConnectionLost(f"Error while reading from {self._place}: {error.args}")) from error
         except RedisConnectionLost as error:
             raise self._lost(error) from None
+        if isinstance(answer, RedisRefused):
+            raise self._lost(answer) if answer.ends_session else answer
+        return answer
+
+    def arrived(self) -> Any:
+        """Returns the answer if all of it has arrived, else `NOT_YET`. It does not wait. Not for TLS, of whose bytes a look tells nothing."""
+        source = self._open_socket()
+        source.settimeout(0)
+        try:
+            self._receive(source)
+            answer = self._reader.gets()
+        except BlockingIOError:
+            return NOT_YET
+        except OSError as error:
+            raise self._lost(RedisConnectionLost(f"Error while reading from {self._place}: {error.args}")) from error
+        except RedisConnectionLost as error:
+            raise self._lost(error) from None
+        finally:
+            source.settimeout(self._timeout_s)
         if isinstance(answer, RedisRefused):
             raise self._lost(answer) if answer.ends_session else answer
         return answer
