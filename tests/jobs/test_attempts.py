@@ -319,15 +319,6 @@ def test_an_evicted_incarnation_is_remembered_until_it_is_forgotten_and_another_
     assert "w1" not in desk.book.state.workers
 
 
-def test_an_exclude_list_that_names_every_worker_would_strand_the_work_and_is_left_out() -> None:
-    desk = Desk()
-    desk.submit()
-    desk.run(worker="w1")
-    desk.do(EvictWorker(worker="w1", reason="silent"))
-    assert to_dispatch(desk.book, desk.at, workers=["w1"])[0].excluded == ()
-    assert to_dispatch(desk.book, desk.at, workers=["w1", "w2"])[0].excluded == ("w1",)
-
-
 def test_only_the_evicted_incarnation_loses_its_work() -> None:
     desk = Desk()
     desk.submit()

@@ -151,7 +151,7 @@ class TestMove:
         desk.do(MoveJob(**BY, reason="w1 is needed"))
         assert standing(desk.book, "j", "w", 1, 1, "w1").reason == "ada moves it to another worker: w1 is needed"
         made_way(desk, mark=7)
-        (order,) = to_dispatch(desk.book, desk.at, workers=("w1", "w2"))
+        (order,) = to_dispatch(desk.book, desk.at)
         assert (order.attempt, order.tries, order.excluded) == (2, 2, ("w1",))
         assert "goes on elsewhere from its last checkpoint" in str(why(desk.book, "j"))
 
@@ -174,7 +174,7 @@ class TestMove:
         words = "ada gives its slot to urgent work: 'u' of job 'now' has waited"
         assert standing(desk.book, "j", "w", 1, 1, "w1").reason == words
         made_way(desk, mark=7)
-        (order,) = to_dispatch(desk.book, desk.at, workers=("w1", "w2"))
+        (order,) = to_dispatch(desk.book, desk.at)
         assert (order.attempt, order.tries, order.excluded) == (2, 2, ())
         story = str(why(desk.book, "j"))
         assert "ada preempts 'w', attempt 1, away from w1" in story

@@ -84,14 +84,13 @@ class EventFeed:
         state: State,
         submission_of: Callable[[str], JobSubmission | None],
         keep: Callable[[str, Callable[[], Awaitable[None]]], Coroutine[Any, Any, None]],
-        beat_s: float = BEAT_S,
         progress: Progress | None = None,
         masked: Callable[[bytes], bytes] = masked_event,
     ) -> None:
         """`keep` runs a loop for as long as the node runs, whatever it raises (`LoopKeeper.keep`). `progress`: where workers report to this node."""
         self._keep_loop, self._progress, self._masked = keep, progress, masked
         self._journal, self._calls, self._clock, self._state = journal, calls, clock, state
-        self._submission_of, self._beat_s = submission_of, beat_s
+        self._submission_of = submission_of
         self._kept: deque[tuple[Entry, int]] = deque()
         self._kept_bytes = 0
         self._kept_after = 0
@@ -158,7 +157,7 @@ class EventFeed:
         async with self._listening():
             position = await self._begin(request)
             yield [*shown.news(request, position), StreamItem("beat", str(position))]
-            beat_at = self._clock.monotonic() + self._beat_s
+            beat_at = self._clock.monotonic() + BEAT_S
             while not self._closed:
                 try:
                     lines, position = await self._take(position, request, MAX_EVENTS)
@@ -171,11 +170,11 @@ class EventFeed:
                     yield lines
                 now = self._clock.monotonic()
                 if lines:
-                    beat_at = now + self._beat_s
+                    beat_at = now + BEAT_S
                 elif now >= beat_at:
                     # The cursor is also past events that did not match, so a listener that resumes from here skips them.
                     yield [StreamItem("beat", str(position))]
-                    beat_at = now + self._beat_s
+                    beat_at = now + BEAT_S
                 elif position.seq >= self._tail:
                     await self._more(position.seq, min(beat_at - now, PROGRESS_S if request.progress else beat_at))
 

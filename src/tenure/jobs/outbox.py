@@ -85,20 +85,17 @@ def to_dispatch(
     now: float,
     *,
     limit: int = 1_000,
-    workers: Iterable[str] = (),
     slots: Callable[[str], int] = lambda queue: 0,
     skip: Container[str] = (),
     failed: dict[str, Exception] | None = None,
 ) -> list[Dispatch]:
     """Returns the attempts that are decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
 
-    A paused queue gives none, the others no more than their limit and their rate allow. `workers` are those that take work: an exclude
-    list that names them all would strand the workflow, so it is then left out. `slots` tells how many slots a queue has: of a queue whose work
+    A paused queue gives none, the others no more than their limit and their rate allow. `slots` tells how many slots a queue has: of a queue whose work
     has keys, no more than a short window goes to the engine, because what is there is out of turn. Jobs in `skip` are left out. Where `failed` is given, a
     job whose record raises goes into it, so that it does not hold up the rest.
     """
     book.wake(now, skip=skip, failed=failed)
-    able = frozenset(workers)
     found: list[Dispatch] = []
     for lane in sorted(book.ready, key=lambda lane: -lane[1]):
         queue = lane[0]
@@ -108,7 +105,7 @@ def to_dispatch(
         )
         for key in _next_of(book, lane, most, slots, found, skip):
             try:
-                found.append(order_for(book, key, able, now))
+                found.append(order_for(book, key, now))
             except Exception as error:
                 if failed is None:
                     raise
@@ -138,12 +135,11 @@ def _keys_of(book: JobBook, orders: list[Dispatch]) -> Counter[str]:
     return Counter(lane.key_of((order.job_id, order.workflow)) for lane, order in lanes if lane is not None)
 
 
-def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str], now: float) -> Dispatch:
+def order_for(book: JobBook, key: WorkflowKey, now: float) -> Dispatch:
     job_id, name = key
     info = book.jobs[job_id]
     workflow = info.workflows[name]
     spec, (queue, priority) = workflow.spec, lane_of(info)
-    stranded = bool(able) and able <= set(workflow.excluded)
     return Dispatch(
         job_id,
         name,
@@ -154,7 +150,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str], now: float)
         queue,
         priority,
         spec.stall,
-        () if stranded else tuple(workflow.excluded),
+        tuple(workflow.excluded),
         max(1, spec.policy.max_attempts - charged(workflow)),
         workflow.generation,
         workflow.by_workflow,

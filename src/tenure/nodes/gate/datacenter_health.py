@@ -133,12 +133,10 @@ class DatacenterWatch:
         datacenters: Mapping[str, Sequence[str]],
         *,
         on_return: Callable[[str], None] = lambda name: None,
-        placement: PlacementConfig | None = None,
-        brake: BrakeConfig = OWN_LINK,
     ) -> None:
         """`on_return` is called with the name of a datacenter that was silent and answers again, or that another manager leads now."""
         self._settings, self._clock, self._log, self._on_return = tools.settings, tools.clock, tools.log, on_return
-        self._placement = placement or PlacementConfig()
+        self._placement = PlacementConfig()
         addresses = [address for addresses in datacenters.values() for address in addresses]
         self.prober = Prober(tools, addresses, AskDatacenter(), DatacenterView, self._heard)
         nodes = self.prober.nodes
@@ -147,7 +145,7 @@ class DatacenterWatch:
             for name, addresses in datacenters.items()
         }
         self._of = {address: self.datacenters[name] for name, addresses in datacenters.items() for address in addresses}
-        self._brake = EvictionBrake(brake)
+        self._brake = EvictionBrake(OWN_LINK)
         self._verdicts: NodeHealthTracker[ManagerHealthState] = NodeHealthTracker("manager", clock=tools.clock)
         """The verdicts on all managers, by address: with the tracker and the brake by which managers judge their workers."""
         self._last_choice: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import EngineError
 from tenure.jobs import Decision
 from tenure.jobs.alarms import (
-    STRANDED_AFTER_S,
     Alarm,
     AlarmKind,
     Crew,
@@ -119,12 +118,11 @@ class Observer:
         log: NodeLog,
         crew: Callable[[str], Crew] = lambda mailbox: Crew(),
         metrics: ManagerMetrics | None = None,
-        stranded_after_s: float = STRANDED_AFTER_S,
         on_alarm: Callable[[Alarm, float, bool], None] = lambda alarm, since, over: None,
     ) -> None:
         """`on_alarm` hears of each alarm that began or is over, and since when it stood."""
         self._leadership, self._clock, self._log, self._crew = leadership, clock, log, crew
-        self._metrics, self._stranded_after_s, self._on_alarm = metrics, stranded_after_s, on_alarm
+        self._metrics, self._on_alarm = metrics, on_alarm
         self._standing: dict[tuple[str, str], Alarm] = {}
         self._since: dict[tuple[str, str], float] = {}
         self.pulse = PulseCounter()
@@ -186,7 +184,7 @@ class Observer:
         if node.leader is None:
             return []
         book = node.ledger.book
-        waiting = stranded(book, node.time.now(), self._started, self._crew, self._stranded_after_s)
+        waiting = stranded(book, node.time.now(), self._started, self._crew)
         return [
             *outgrown(node.ledger.state_bytes, MAX_SNAPSHOT_BYTES),
             *nearly_full(book),
