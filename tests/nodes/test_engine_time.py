@@ -182,3 +182,14 @@ def test_a_moment_that_the_engine_stamped_is_told_in_this_time(
     node.lead(10.0)
     assert node.time.of_engine(engine.now()) == pytest.approx(node.time.now(), abs=0.2)
     assert node.time.of_engine(before) <= node.time.now(), "what came before is not later than now"
+
+
+@pytest.mark.parametrize("stored", [b"\xff", b"[" * 2_000, b'{"seconds":1e300,"shown":0}', b'{"seconds":"much"}', b"7"])
+def test_a_damaged_record_keeps_no_node_from_starting(stored: bytes) -> None:
+    clock = ManualClock()
+    engine = SetEngine(clock=clock)
+    engine.store(SHIFTS).put("jobs", stored, fence=Fence(1, 0))
+    node = Node(engine, clock)
+    asyncio.run(node.time.refresh())
+    assert node.time.now() == engine.now()
+    assert not node.time.was_set

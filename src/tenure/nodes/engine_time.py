@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -29,11 +29,15 @@ SHIFTS = "engine-time"
 """The name of the store. It has one key for each journal."""
 
 
+ClockSeconds = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+"""Three thousand years either way: no clock shows more."""
+
+
 class ClockShift(msgspec.Struct, frozen=True):
     """By how much the engine's clock is ahead of the datacenter's time, and what the engine's clock showed then."""
 
-    seconds: float = 0.0
-    shown: float = 0.0
+    seconds: ClockSeconds = 0.0
+    shown: ClockSeconds = 0.0
 
     def left(self, shown: float) -> float:
         """Returns what is left of it when the engine's clock shows this."""
@@ -41,6 +45,14 @@ class ClockShift(msgspec.Struct, frozen=True):
 
 
 NO_SHIFT = ClockShift()
+
+
+def _read(stored: bytes | None) -> ClockShift:
+    """Returns what the store says. A damaged record says nothing: it must keep no node from starting, and the next leader writes a new one."""
+    try:
+        return msgspec.json.decode(stored, type=ClockShift) if stored is not None else NO_SHIFT
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return NO_SHIFT
 
 
 def in_words(ahead_s: float) -> str:
@@ -110,7 +122,7 @@ class EngineTime:
 
     async def _believe(self, shown: float, doubts_for_s: float) -> None:
         stored = await self._calls.run(self._store().get, self._journal)
-        kept = msgspec.json.decode(stored, type=ClockShift) if stored is not None else NO_SHIFT
+        kept = _read(stored)
         left, now = kept.left(shown), self._clock.boottime()
         if abs(self.ahead_s - left) <= STEP_S:
             self._doubted_at = None

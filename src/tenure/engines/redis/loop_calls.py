@@ -56,6 +56,8 @@ async def _answer_of(session: RedisSession, patience_s: float) -> Any:
     arrived: asyncio.Future[Any] = loop.create_future()
 
     def look() -> None:
+        if arrived.done():
+            return  # it was cancelled in this turn of the loop
         try:
             answer = session.arrived()
         except RedisFailure as error:
