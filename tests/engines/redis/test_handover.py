@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -664,6 +665,80 @@ def test_a_consumer_that_is_woken_makes_no_further_look(opened: Opened, keys: Ke
     assert poll.result().messages == []
     wait_until(lambda: keys.offers() == 0)
     assert keys.scripts_run() == before + 1  # it takes its offer back
+
+
+# What the listening thread gives to the consumer's owner itself
+
+
+def test_what_is_handed_over_can_be_taken_before_the_exchange_returns(opened: Opened, keys: Keys) -> None:
+    sender, taken = opened().mailbox("work"), SimpleQueue[Any]()
+    consumer = consumer_of(opened(), sender)
+    consumer.take_at_once(taken.put)
+    for number in range(3):
+        poll = consumer_waiting(keys, consumer)
+        before = keys.scripts_run()
+        sender.send(number)
+        message = taken.get(timeout=10)
+        assert poll.result().messages == []  # it is given once
+        assert keys.scripts_run() == before + 1
+        assert (message.body, message.mailbox) == (number, "work")
+        assert 7 < message.lease_left(time.clock_gettime(time.CLOCK_BOOTTIME)) <= 10
+        assert sender.depth() == (0, 0, 1)
+        assert consumer.exchange([Settlement(message)], max_messages=0).lost == []
+    assert sender.depth() == (0, 0, 0)
+    assert taken.empty()
+
+
+@pytest.mark.parametrize("end", ["wake", "close"])
+def test_what_was_taken_stays_taken_when_the_consumer_stops_waiting_at_that_moment(
+    opened: Opened, keys: Keys, end: str
+) -> None:
+    sender, entered, goes_on, taken = opened().mailbox("work"), threading.Event(), threading.Event(), list[Any]()
+    consumer = consumer_of(opened(), sender)
+
+    def take(message: Any) -> None:
+        entered.set()
+        assert goes_on.wait(10)
+        taken.append(message)
+
+    consumer.take_at_once(take)
+    poll = consumer_waiting(keys, consumer)
+    sender.send("x")
+    assert entered.wait(10)
+    getattr(consumer, end)()
+    goes_on.set()
+    assert poll.result().messages == []
+    assert sender.depth() == (0, 0, 1)
+    taken[0].acknowledge()  # its receipt is good: nothing was given back
+    assert sender.depth() == (0, 0, 0)
+
+
+def test_who_waits_no_longer_takes_nothing(opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, other, taken = opened(), opened().mailbox("work"), SimpleQueue[Any]()
+    hear = engine.offers.hand_over
+    missed = deaf(engine, monkeypatch)
+    consumer = consumer_of(engine, other)
+    consumer.take_at_once(taken.put)
+    poll = consumer_waiting(keys, consumer)
+    other.send("x")
+    wait_until(lambda: len(missed) == 1)
+    consumer.wake()
+    assert poll.result().messages == []
+    hear(missed[0])
+    assert taken.empty()
+    assert [message.body for message in other.receive(1, 60, 60)] == ["x"]
+
+
+def test_a_lease_that_has_to_be_confirmed_is_not_given_away_before(opened: Opened, keys: Keys) -> None:
+    sender, taken = opened().mailbox("work"), SimpleQueue[Any]()
+    consumer = consumer_of(opened(), sender)
+    consumer.take_at_once(taken.put)
+    wait_until(lambda: keys.offers() == 0)
+    poll = Poll(lambda: consumer.exchange(visibility_timeout=300, wait_time_seconds=60))
+    wait_until(lambda: keys.offers() == 1 and consumer.polls.topic.waiting > 0)
+    sender.send("x")
+    assert [message.body for message in poll.result().messages] == ["x"]
+    assert taken.empty()
 
 
 @pytest.mark.slow

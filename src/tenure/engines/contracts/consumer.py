@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple
 
@@ -72,6 +72,10 @@ class Consumer(ABC, Generic[BodyT, ReplyT]):
         not lost, and a `claim_id` that was given before returns those of its deliveries that are still held, if there are any. Claims
         whose answer was lost and that are not asked for again go back to their mailboxes with the next claim.
         """
+
+    def take_at_once(self, take: Callable[[Message[BodyT, ReplyT]], None]) -> None:  # most engines never do so
+        """Lets an engine give a message that comes while a provisional exchange waits to `take`, in the thread that heard of it. That exchange ends
+        then, and does not return the message. `take` raises nothing."""
 
     @abstractmethod
     def extend(self, messages: Sequence[Message[BodyT, ReplyT]], seconds: float) -> list[Message[BodyT, ReplyT]]:

@@ -54,8 +54,12 @@ class RedisConsumer(PolledConsumer[BodyT, ReplyT, RedisClaim], Generic[BodyT, Re
         self._all_at = 0.0
         """When the next look at all mailboxes is due, in monotonic time."""
         self._lost: LostClaims[RedisClaim] = LostClaims()
+        self._take: Callable[[Message[BodyT, ReplyT]], None] | None = None
         self._last_from = ""
         """The mailbox of the last message: the next one is likely to be of the same workflow."""
+
+    def take_at_once(self, take: Callable[[Message[BodyT, ReplyT]], None]) -> None:
+        self._take = take
 
     def _cover(self, names: tuple[str, ...]) -> None:
         self._all_at = 0.0
@@ -114,7 +118,7 @@ class RedisConsumer(PolledConsumer[BodyT, ReplyT, RedisClaim], Generic[BodyT, Re
             return look(Offering(name, offer, stale))
 
         stage = 0 if wish.provisional else 1
-        poll = HandoverPoll(self.handle_of(name), wish.lease_s, stage, self._bundle, claim)
+        poll = HandoverPoll(self.handle_of(name), wish.lease_s, stage, self._bundle, claim, self._take)
         return poll.poll(self.polls, wait_s)
 
     def _brought(self, names: tuple[str, ...], ranks: Ranks, first: bool) -> tuple[str, Ranks]:

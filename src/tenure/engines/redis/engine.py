@@ -16,7 +16,7 @@ from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.connections import Answer, RedisConnections, every_script
 from tenure.engines.redis.consumer import RedisConsumer
-from tenure.engines.redis.handover import Offers, PipelinedCommands
+from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
 from tenure.engines.redis.loop_calls import call_on_loop
 from tenure.engines.redis.mailbox import (
@@ -26,6 +26,7 @@ from tenure.engines.redis.mailbox import (
     send_across,
     sent_outcomes,
 )
+from tenure.engines.redis.pipelined_commands import PipelinedCommands
 from tenure.engines.redis.session import Argument, RedisSession
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.engines.sessions import ServerEngine

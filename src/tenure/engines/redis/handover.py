@@ -16,153 +16,22 @@ import contextlib
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.engines.long_poll import LongPolls, LookResult
-from tenure.engines.redis.connections import HANDED_S, NO_SCRIPT, Answer, RedisConnections, script
-from tenure.engines.redis.session import Argument, RedisFailure, RedisRefused, RedisSession
+from tenure.engines.redis.connections import HANDED_S, Answer
+from tenure.engines.redis.pipelined_commands import PipelinedCommands
 from tenure.engines.server_wakeups import ServerTopic
-from tenure.errors import EngineUnavailableError
+from tenure.errors import EngineUnavailableError, TenureError
 
 if TYPE_CHECKING:
     from tenure.engines.redis.mailbox import RedisMailbox, RedisMessage
 
 log = logging.getLogger("tenure.engines.redis")
-
-
-_LAST_ANSWERS_S = 1.0
-"""The seconds that closing waits for the last answers: closing on unread answers resets the connection, and commands may be lost with it."""
-
-
-class PipelinedCommand(NamedTuple):
-    """A script that was called, the time at which it was sent, and the function that gets its answer."""
-
-    operation: str
-    values: tuple[Argument, ...]
-    sent_at: float
-    on_answer: Callable[[Answer], None]
-
-
-class PipelinedCommands:
-    """Sends commands to the server without waiting for their answers, on a session of its own.
-
-    A consumer that was handed a message confirms it, and one that stops waiting withdraws its offer. Neither has to wait for the answer,
-    and both may arrive twice: a command that had no answer when the connection broke is sent again on the next one.
-
-    Answers are read by the thread that sends the next command, or that asks for them with `read_answers`; no thread waits for them. So work
-    that never lets go of the interpreter delays no confirmation, and reads the answer itself when it comes to ask. Safe to share between
-    threads; a forked child begins anew.
-    """
-
-    def __init__(self, connections: RedisConnections) -> None:
-        self._connections = connections
-        self._closed = False
-        self._lock, self._pid = threading.Lock(), os.getpid()
-        self._session: RedisSession | None = None
-        self._unanswered: deque[PipelinedCommand] = deque()
-        """In the order in which they were sent, which is the order of their answers."""
-
-    def send(
-        self, operation: str, *values: Argument, on_answer: Callable[[Answer], None] = lambda answer: None
-    ) -> bool:
-        """Calls a script. Returns False when the server cannot be reached: then nothing was sent."""
-        if self._pid != os.getpid():
-            self._begin_after_fork()
-        with self._lock:
-            if self._closed:
-                return False
-            self._read_arrived()
-            command = PipelinedCommand(operation, values, self._connections.clock.monotonic(), on_answer)
-            self._unanswered.append(command)
-            return self._write(command)
-
-    def read_answers(self) -> None:
-        """Reads the answers that have arrived, without waiting for more."""
-        if self._pid == os.getpid():
-            with self._lock:
-                self._read_arrived()
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._session is not None and self._pid == os.getpid():
-                with contextlib.suppress(RedisFailure, OSError):
-                    while self._unanswered and self._session.pending(_LAST_ANSWERS_S):
-                        self._read_one(self._session)
-                self._drop_session()
-
-    def _begin_after_fork(self) -> None:
-        """The session and the commands without an answer are the parent's, and the lock may be held by a thread that is not here."""
-        self._lock, self._pid = threading.Lock(), os.getpid()
-        self._session, self._unanswered = None, deque()
-
-    def _write(self, *commands: PipelinedCommand) -> bool:
-        """Writes to the session that there is. If that broke, opens another and sends everything that had no answer."""
-        if self._session is not None:
-            try:
-                for command in commands:
-                    self._write_one(self._session, command)
-                return True
-            except (RedisFailure, OSError):
-                self._drop_session()
-        try:
-            self._session = self._connections.open_session()
-            now = self._connections.clock.monotonic()
-            self._unanswered = deque(command._replace(sent_at=now) for command in self._unanswered)
-            for command in self._unanswered:
-                self._write_one(self._session, command)
-            return True
-        except (RedisFailure, OSError):
-            self._drop_session()
-            self._unanswered.clear()
-            return False
-
-    def _read_arrived(self) -> None:
-        if self._session is not None and not self._read_from(self._session):
-            self._drop_session()
-            if self._unanswered:
-                self._write()
-
-    def _read_from(self, session: RedisSession) -> bool:
-        """Returns False when the connection broke, or the server has been silent for too long."""
-        try:
-            while session.pending():
-                if not self._unanswered:
-                    return False  # an answer to no command: the server says that it closes
-                self._read_one(session)
-        except (RedisFailure, OSError):
-            return False
-        now, patience_s = self._connections.clock.monotonic(), self._connections.settings.timeout_s
-        return not self._unanswered or now < self._unanswered[0].sent_at + patience_s
-
-    def _read_one(self, session: RedisSession) -> None:
-        try:
-            answer: Answer = session.read()
-        except RedisRefused as error:
-            if error.ends_session:
-                raise
-            command = self._unanswered.popleft()
-            if error.word == NO_SCRIPT:  # the server's scripts were flushed: send this one whole, as the last
-                self._unanswered.append(command)
-                self._write_one(session, command, whole=True)
-            # Any other: it was not done, and the next call on the message says why.
-        else:
-            command = self._unanswered.popleft()
-            self._connections.note_writes(answer[0])
-            command.on_answer(answer)
-
-    def _write_one(self, session: RedisSession, command: PipelinedCommand, *, whole: bool = False) -> None:
-        session.send(self._connections.command(script(command.operation), command.values, whole=whole))
-
-    def _drop_session(self) -> None:
-        if self._session is not None:
-            self._session.close()
-        self._session = None
 
 
 class HandedMessage(msgspec.Struct, array_like=True, frozen=True):
@@ -193,7 +62,20 @@ read_handed = msgspec.json.Decoder(HandedMessage).decode
 class Offer:
     """Left with the server by one claim."""
 
-    __slots__ = ("asked_at", "condition", "handed", "left_at", "rest", "text", "token")
+    __slots__ = (
+        "asked_at",
+        "condition",
+        "handed",
+        "left_at",
+        "message",
+        "over",
+        "rest",
+        "take",
+        "taken",
+        "taking",
+        "text",
+        "token",
+    )
 
     def __init__(self, token: str, text: str, asked_at: float, condition: threading.Condition) -> None:
         self.token, self.text, self.asked_at, self.condition = token, text, asked_at, condition
@@ -202,6 +84,34 @@ class Offer:
         self.handed: HandedMessage | None = None
         """Set by the listening thread, under the condition on which the consumer waits."""
         self.rest = b""
+        self.message: Any = None
+        """The message that the listening thread took."""
+        self.take: Callable[[Offer], bool] | None = None
+        """Takes what was handed over, in the listening thread; False leaves it to the consumer's own."""
+        self.over = self.taking = self.taken = False
+        """The consumer's thread looks after it no longer; the listening thread is in `take`; it took the message. All under the condition."""
+
+    def arrived(self, handed: HandedMessage, rest: bytes) -> bool:
+        """The listening thread calls it. Returns True when it took what was handed over."""
+        with self.condition:
+            if self.over:
+                return False  # its consumer takes it back from the server, and with it what was handed over
+            self.handed, self.rest, self.taking = handed, rest, self.take is not None
+            self.condition.notify_all()
+        if self.take is not None:  # without the condition: it takes other locks
+            taken = self.take(self)
+            with self.condition:
+                self.taking, self.taken = False, taken
+                self.condition.notify_all()
+        return self.taken
+
+    def end(self) -> bool:
+        """The consumer's thread calls it. Returns True when the listening thread took what was handed over; otherwise it takes nothing any more."""
+        with self.condition:
+            self.over = True
+            while self.taking:
+                self.condition.wait()
+            return self.taken
 
 
 class Offers:
@@ -244,9 +154,8 @@ class Offers:
         if offer is None:
             self._commands.send("withdraw", handed.mailbox, handed.token)
             return
-        with offer.condition:
-            offer.handed, offer.rest = handed, rest
-            offer.condition.notify_all()
+        if offer.arrived(handed, rest):
+            self._open.pop(handed.token, None)  # `close` takes back what was handed over on those that are open
 
     def close(self) -> None:
         """Withdraws all, because nobody listens any more: a message may have been handed over a moment before.
@@ -268,8 +177,12 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
         stage: int,
         topic: ServerTopic,
         claim: Callable[[Offer | None, Sequence[str]], LookResult[Message[BodyT, ReplyT]]],
+        take: Callable[[Message[BodyT, ReplyT]], None] | None = None,
     ) -> None:
-        """`claim` makes one claim, with an offer to leave, and offers to take back. Its consumer waits on `topic`."""
+        """`claim` makes one claim, with an offer to leave, and offers to take back. Its consumer waits on `topic`. `take` gets a message in the
+        listening thread, where its lease needs no confirmation; the poll ends then, and does not return it."""
+        self._take = take if not stage and lease_s <= HANDED_S else None
+        self._was_taken = False
         self._mailbox, self._lease_s, self._stage, self._topic, self._claim = mailbox, lease_s, stage, topic, claim
         self._engine, self._offers = mailbox.engine, mailbox.engine.offers
         self._offer: Offer | None = None
@@ -278,23 +191,42 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
 
     def poll(self, polls: LongPolls, wait_s: float) -> list[Message[BodyT, ReplyT]]:
         try:
-            return polls.poll(wait_s, self.look, handed=self.handed)
+            found = polls.poll(wait_s, self.look, handed=self.handed)
+            return [] if self._was_taken else found
         finally:
             self.withdraw()
 
     def handed(self) -> bool:
-        return self._offer is not None and self._offer.handed is not None
+        return self._offer is not None and self._offer.handed is not None and not self._offer.taking
+
+    def _take_at_once(self, offer: Offer) -> bool:
+        """Runs in the listening thread. Leaves to the consumer's what it cannot take without a question to the server."""
+        assert self._take is not None
+        assert offer.handed is not None
+        if not offer.left_at:
+            return False  # the claim that leaves the offer has no answer yet: the time of the hand-over cannot be told
+        with contextlib.suppress(TenureError):
+            accepted = self._accept(offer, offer.handed)
+            if accepted is not None and accepted.found:
+                offer.message = accepted.found[0]
+                self._take(accepted.found[0])
+                return True
+        return False
 
     def look(self) -> LookResult[Message[BodyT, ReplyT]]:
         offered, self._offer = self._offer, None
         if offered is not None:
+            self._was_taken = offered.end()
             self._offers.forget(offered)
+            if self._was_taken:
+                return LookResult([offered.message])
             if offered.handed is not None and (accepted := self._accept(offered, offered.handed)) is not None:
                 return accepted
             self._stale.append(offered.text)
         offer = None
         if self._topic.listening:  # otherwise nothing that is handed over would arrive
             offer = self._offers.make(self._mailbox, round(self._lease_s * 1e6), self._stage, self._topic)
+            offer.take = self._take_at_once if self._take is not None else None
         try:
             look = self._claim(offer, self._stale)
         except BaseException:  # it may have been left, or not
@@ -312,8 +244,9 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
     def withdraw(self) -> None:
         """The poll is over."""
         if self._offer is not None:
+            if not self._offer.end():
+                self._stale.append(self._offer.text)
             self._offers.forget(self._offer)
-            self._stale.append(self._offer.text)
             self._offer = None
         if self._stale and self._topic.listening:  # without a listener nothing is handed over
             self._engine.commands.send("withdraw", self._mailbox.name, *self._stale)

@@ -40,7 +40,7 @@ from tenure.errors import (
 
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
-    from tenure.engines.redis.handover import PipelinedCommands
+    from tenure.engines.redis.pipelined_commands import PipelinedCommands
 
 
 class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):

@@ -43,7 +43,8 @@ class Demand(NamedTuple):
 
 
 class ExchangeDesk(Protocol):
-    """Defines the calls of an exchange to the supervisor's desk. All are called in the exchange's thread, with the lock held."""
+    """Defines the calls of an exchange to the supervisor's desk. All are called with the lock held: in the exchange's thread, `take_in` also in one of
+    the engine's."""
 
     def demand(self) -> Demand: ...
 
@@ -102,6 +103,7 @@ class EngineExchange:
         errors: IsolatedErrors,
     ) -> None:
         self._desk, self._consumer, self._mailboxes, self._settings = desk, consumer, mailboxes, settings
+        consumer.take_at_once(self._take_at_once)
         self._lock, self._clock, self._ids, self._log, self._errors = lock, clock, ids, log, errors
         self._outcomes: list[FinishedClaim] = []
         self._since = 0.0
@@ -238,6 +240,15 @@ class EngineExchange:
             self._polling = False
         return None
 
+    def _take_at_once(self, message: RawMessage) -> None:
+        """Takes in a message that came while the exchange waits. Called by the engine's thread that heard of it: a thread's wake-up sooner."""
+        with self._errors.isolate("taking work in"), self._lock:
+            self._owe_fair(1)
+            self._desk.take_in([message])
+
+    def _owe_fair(self, count: int) -> None:
+        self._owed_fair = min(self._owed_fair + count / (FAIR_EVERY - 1), MAX_MESSAGES)
+
     def _still_held(self, outcomes: list[FinishedClaim]) -> list[FinishedClaim]:
         """Drops the outcomes whose leases are over by our own clock: the engine may have given the work to others."""
         now, held = self._clock.boottime(), []
@@ -265,5 +276,8 @@ class EngineExchange:
             if plan.most:
                 count = len(exchanged.messages)
                 self._dry = count < plan.most and not plan.fair
-                self._owed_fair = 0.0 if plan.fair else min(self._owed_fair + count / (FAIR_EVERY - 1), MAX_MESSAGES)
+                if plan.fair:
+                    self._owed_fair = 0.0
+                else:
+                    self._owe_fair(count)
             self._desk.take_in(exchanged.messages)
