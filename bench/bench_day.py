@@ -41,6 +41,8 @@ STEADY = 3
 """From this hour on there is everything that a day brings: archived jobs, ids that the book has forgotten."""
 ASKED = 40
 """The jobs of the first hour that are submitted again."""
+AFTER = 98
+"""The hour of jobs that are submitted after the day."""
 Hour = dict[str, Any]
 
 
@@ -115,7 +117,7 @@ def cold_start(report: Report, dc: DayProcesses) -> Client:
     report.value("cold start until it leads", time.monotonic() - begun, "s", most=10.0)
     report.value("CPU of that", cpu(psutil.Process(dc.all["m-1"].pid)), "s CPU", most=10.0)
     client = dc.client()
-    client.submit_job(submission(HOURS, 0))
+    client.submit_job(submission(AFTER, 0))
     report.value("cold start until a submission is accepted", time.monotonic() - begun, "s", most=10.0)
     settled(dc, "m-1")
     report.value("memory after a cold start", rss(dc, "m-1"), "MiB", most=MOST_MIB)
@@ -163,7 +165,7 @@ def takeover(report: Report, dc: DayProcesses) -> None:
     client, leader = dc.client(), dc.leader()
     dc.all[leader].kill()
     begun = time.monotonic()
-    client.submit_job(submission(HOURS, 1))
+    client.submit_job(submission(AFTER, 1))
     took = time.monotonic() - begun
     report.value("leader killed, next accepted submission", took / dc.term_s, "terms", most=2.0)
     settled(dc, other(leader))

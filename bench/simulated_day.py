@@ -40,6 +40,7 @@ from tenure.jobs.catalogue import offer_digest
 from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.logs import log_to
+from tenure.nodes.full_collections import collect_new_objects_only
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import TEND_AT_LEAST_S
@@ -338,4 +339,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    collect_new_objects_only()  # as `tenure manager` does
     asyncio.run(run(sys.argv[1], Plan(int(sys.argv[2]), int(sys.argv[3]))))
