@@ -37,8 +37,6 @@ HOURS = int(os.environ.get("TENURE_BENCH_HOURS", "2"))
 JOBS = int(os.environ.get("TENURE_BENCH_JOBS", "20000"))
 FOLDER = os.environ.get("TENURE_BENCH_FOLDER", "")
 MOST_MIB = 400.0
-STEADY = 3
-"""From this hour on there is everything that a day brings: archived jobs, ids that the book has forgotten."""
 ASKED = 40
 """The jobs of the first hour that are submitted again."""
 AFTER = 98
@@ -86,7 +84,7 @@ def passed(url: str, folder: Path) -> list[Hour]:
 
 
 def figures(report: Report, hours: list[Hour]) -> None:
-    first, last, steady = hours[0], hours[-1], hours[min(STEADY, len(hours) - 1)]
+    first, last, steady = hours[0], hours[-1], steady_of(hours)
     report.value(
         "memory of the leader, the most of any hour", max(one["rss_mib"] for one in hours), "MiB", most=MOST_MIB
     )
@@ -108,6 +106,12 @@ def figures(report: Report, hours: list[Hour]) -> None:
     report.value("calls of the engine for each job, the last hour", last["calls_a_job"], "")
     report.value("elections during the day, but the first", last["epoch"] - 1, "", most=0)
     report.value("the engine's files after the day", last["file_mib"], "MiB")
+
+
+def steady_of(hours: list[Hour]) -> Hour:
+    """Returns the first hour that has everything which a day brings: ids that the book has forgotten, and records that are removed. Else the middle."""
+    found = [one for one in hours if one["hour"] > SHORT_KEPT_HOURS + 1 and one["forgotten"] > one["jobs"]]
+    return found[0] if found else hours[len(hours) // 2]
 
 
 def cold_start(report: Report, dc: DayProcesses) -> Client:

@@ -27,7 +27,7 @@ WRITTEN_AT_ONCE = 4
 UNNAMED_FOR_S = 60.0
 """The seconds for which a page that no snapshot names any more can still be read."""
 DELETED_AT_ONCE = 200
-"""The most pages that one saving deletes."""
+"""The most pages that one saving deletes beyond as many as were written for it, so that a backlog gets smaller at any rate of jobs."""
 
 
 class StateCut(NamedTuple):
@@ -165,6 +165,8 @@ class StateSaver:
         self._needed_until: dict[str, float] = {}
         """Maps each page that is in the store to the time at which it may be deleted. Each saving that names it puts that off."""
         self._listed = False
+        self._written = 0
+        """The pages that were written since the last deletion."""
 
     async def save(self, cut: StateCut, snapshot: bytes, epoch: int, before: int) -> None:
         """Puts a cut in force, and truncates the entries up to `before`, where the last one was taken. `snapshot` is that of the cut with its checksum.
@@ -188,6 +190,7 @@ class StateSaver:
         pages.wrote()
 
     async def _put(self, blobs: Mapping[str, bytes]) -> None:
+        self._written += len(blobs)
         for few in some_of(list(blobs.items()), WRITTEN_AT_ONCE):
             # No fence: the epoch is in the key, so no other leader ever writes it, and a deletion need not be remembered.
             await asyncio.gather(*(self._calls.run(self._pages.put, key, blob) for key, blob in few))
@@ -199,7 +202,8 @@ class StateSaver:
             await self._list(now)
         self._needed_until.update(dict.fromkeys(named, now + UNNAMED_FOR_S))
         due = (key for key, until in self._needed_until.items() if until <= now)
-        for key in list(islice(due, DELETED_AT_ONCE)):
+        most, self._written = DELETED_AT_ONCE + self._written, 0
+        for key in list(islice(due, most)):
             await self._calls.run(self._pages.delete, key)
             del self._needed_until[key]
 

@@ -11,7 +11,10 @@ from tests.nodes.manager.harness import ManagerGroup, submission
 from tests.nodes.manager.harness import run_group as run
 
 from tenure.cli.journal import KINDS
+from tenure.clock import ManualClock
+from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
+from tenure.engines.contracts import Store
 from tenure.jobs import JobBook, state_pages
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.state_pages import PackedPages, PageName, StatePages, is_paged
@@ -21,6 +24,7 @@ from tenure.nodes.journal_repair import examine, mend
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.saved_journal import PACKED_AT_ONCE
+from tenure.nodes.state_saving import DELETED_AT_ONCE, UNNAMED_FOR_S, StateCut, StateSaver
 
 PAGED = {"raise_format": None, "snapshot_every": 5}
 
@@ -137,6 +141,33 @@ def test_pages_that_no_snapshot_names_are_deleted_after_a_while() -> None:
         await group.until(lambda: second.ledger.book.snapshot() == first.ledger.book.snapshot())
 
     run(story)
+
+
+def count(store: Store) -> int:
+    found, after = 0, None
+    while some := store.list(after=after):
+        found, after = found + len(some), some[-1]
+    return found
+
+
+def test_pages_that_no_snapshot_names_do_not_pile_up_however_many_each_saving_replaces() -> None:
+    async def story() -> list[int]:
+        clock, kept = ManualClock(), list[int]()
+        engine = MemoryEngine(clock=clock)
+        journal, store = engine.journal(JOURNAL), engine.store("pages")
+        saver = StateSaver(journal, store, calls_for(engine), clock)
+        for seq in range(1, 31):
+            journal.append([b"{}"], epoch=1, expect=seq - 1, append_id=f"{seq}")
+            blobs = {f"{seq}/{number}": b"page" for number in range(3 * DELETED_AT_ONCE)}
+            await saver.save(StateCut(seq, b"root", blobs, frozenset(blobs)), b"root", 1, 0)
+            clock.advance(UNNAMED_FOR_S)
+            kept.append(count(store))
+        return kept
+
+    found = asyncio.run(story())
+    assert found[-1] == found[3], (
+        "the newest, and those that were replaced a minute ago, which somebody may just be reading"
+    )
 
 
 def test_a_page_that_is_lost_is_damage_and_names_the_page() -> None:
