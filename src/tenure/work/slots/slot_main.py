@@ -90,7 +90,7 @@ class Slot:
         self._turns = ReadingTurns(channel.socket, self._read)
         self._cancelled_at: dict[int, float] = {}
         self._taken = self._over = 0
-        """Items that came, which only the listening thread counts, and those that are over, which only the thread counts that runs them."""
+        """Items that came, which only the thread counts that has the turn to read, and those that are over, which only the thread counts that runs them."""
         self._pid = os.getpid()
 
     def trouble(self, text: str) -> None:
