@@ -65,6 +65,8 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     """The rest that the work asked for; None leaves it to the retry policy."""
     asked: bool = False
     """True when the attempt ended because it was asked to."""
+    uncharged: bool = False
+    """True when the attempt ended for something that neither the work nor its worker did."""
     exposed: dict[str, Any] = msgspec.field(default_factory=dict)
     silence: AttemptSilence | None = None
     undoes: Undoes = Undoes.NONE
@@ -233,7 +235,8 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
     # Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
     retry, outage = workflow.spec.policy, book.state.outages.get(command.waits_on)
-    uncharged = outage is not None and command.retryable and command.cause not in FINAL
+    excused = outage is not None or command.uncharged
+    uncharged = excused and command.retryable and command.cause not in FINAL
     # Deliveries that ended with their worker, which only the engine saw, are charged as attempts are.
     spent = charged(workflow) + (0 if uncharged else 1 + command.redelivered)
     spent = 0 if is_new_mark(command.mark, workflow.mark) else spent

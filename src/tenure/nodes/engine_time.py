@@ -81,6 +81,8 @@ class EngineTime:
         self._doubted_at: float | None = None
         """Since when, in boot time, this node has seen something else than the store says."""
         self._last = 0.0
+        self.set_forward_at = -math.inf
+        """When this node saw last that the engine's clock had been set forward. The leases of before ended with that, however well their holders were."""
 
     async def refresh(self, epoch: int = 0, *, doubts_for_s: float = math.inf) -> None:
         """Looks at the engine's clock. `epoch` is that of the term in which this node leads: it then keeps for others what it has seen.
@@ -107,6 +109,8 @@ class EngineTime:
         if before is None or self._offset is None:
             return  # the store says what others know
         gap = look.offset - self._offset
+        if look.offset - before.offset > STEP_S + before.slack + look.slack:
+            self.set_forward_at = look.at + self._offset
         if abs(gap) > before.slack + look.slack + JITTER_S:
             most = SLEW * (look.at - before.at)
             gap = max(-most, min(most, gap))

@@ -218,6 +218,11 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
             self._log.info("the engine's clock and this node's agree again")
         self._told_clock = self.time.was_set
 
+    async def _set_forward_since(self, at: float) -> bool:
+        """Returns True when the engine's clock was set forward after this time. It looks anew: a lease that ended with it may be told of before."""
+        await self._look_at_clock(self.epoch)
+        return self.time.set_forward_at >= at
+
     async def _campaign(self) -> Term | None:
         # The standby of a busy leader folds many times a second, and must not ask the engine for the lead each time: four times a term.
         if self._clock.boottime() < self._campaign_at:
@@ -284,7 +289,13 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
     def _take_office(self) -> LeaderT:
         """Makes the leader of this term, and has it follow every decision from the next one on."""
         mandate = Mandate(
-            self.ledger, self._environment, self.time.now, self.term_s, self.keeper.of_term(), self.time.of_engine
+            self.ledger,
+            self._environment,
+            self.time.now,
+            self.term_s,
+            self.keeper.of_term(),
+            self.time.of_engine,
+            self._set_forward_since,
         )
         leader = self._new_leader(mandate)
         self.ledger.on_decided, self.ledger.on_missed = leader.follow, leader.missed

@@ -133,6 +133,8 @@ class Mandate(NamedTuple, Generic[BookT, DecisionT]):
     """Keeps the loops of this term, and ends with it."""
     of_engine: Callable[[float], float]
     """Returns the time, as `now` tells it, of a moment that the engine stamped."""
+    set_forward_since: Callable[[float], Awaitable[bool]]
+    """Returns True when the engine's clock was set forward after this time, and ended the leases of then."""
 
 
 class TermLeader(ABC, Generic[BookT, DecisionT]):

@@ -8,10 +8,12 @@ from tests.nodes.manager.harness import run_group as run
 from tests.nodes.test_engine_time import SetEngine
 
 from tenure.attempt_data import WaitsFor
+from tenure.backoff import Retry
+from tenure.jobs import JobSubmission, WorkflowSpec
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.manager import Manager
-from tenure.work.delivery import WorkItem, WorkResult
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 
 def set_group(group: ManagerGroup) -> SetEngine:
@@ -96,5 +98,45 @@ def test_work_that_sleeps_wakes_in_time_though_the_engine_stamps_messages_by_its
         begun = group.clock.monotonic()
         await group.claimed()
         assert group.clock.monotonic() - begun == pytest.approx(60, abs=5)
+
+    run(story)
+
+
+@pytest.mark.parametrize("clock_was_set", [True, False])
+def test_a_delivery_that_ended_with_the_clock_is_charged_to_no_job(clock_was_set: bool) -> None:
+    """A worker does not start again what seems to have died with its worker as often as it may. The engine alone saw the delivery end."""
+
+    async def story(group: ManagerGroup) -> None:
+        engine = set_group(group)
+        _, node = group.open("m-1")
+        await group.until(lambda: node.leader)
+        once = WorkflowSpec(name="encode", retry=Retry(max_attempts=1, delay=1, jitter=0))
+        await node.commit(SubmitJob(submission=JobSubmission(job_id="j", workflows=(once,))))
+        message = await group.claimed()
+        group.clock.advance(1)
+        if clock_was_set:
+            engine.set_clock(600.0)
+        item = message.body
+        message.settle(
+            WorkResult(
+                job_id=item.job_id,
+                workflow_id=item.workflow_id,
+                workflow=item.workflow,
+                attempt=item.attempt,
+                fence=message.fence,
+                worker="w-1",
+                redelivered=1,
+                failure=WorkFailure(cause=Cause.WORKER_DIED, reason="not started again"),
+            )
+        )
+        job = node.ledger.book.jobs["j"]
+        if not clock_was_set:
+            await group.until(lambda: job.state == "failed", 30)
+            return
+        again = await group.claimed()
+        assert again.body.attempt == 2
+        assert job.workflows["encode"].uncharged == 1
+        group.answer(again, "made")
+        await group.until(lambda: job.state == "completed", 30)
 
     run(story)

@@ -20,7 +20,7 @@ from tenure.control.messages.wire import MANAGER_ELECTION
 from tenure.engines.contracts import Mailbox, Message, Term
 from tenure.errors import TenureError
 from tenure.jobs import Decision, JobBook, JobSettings, decide
-from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.budget import fits_a_snapshot, max_result_bytes, needs_measuring
 from tenure.jobs.catalogue import ForgetWorkflows
 from tenure.jobs.deadlines import TakeLead
@@ -29,6 +29,7 @@ from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
 from tenure.jobs.outbox import keep_archive, to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
 from tenure.jobs.state_pages import PageName, is_paged, keys_of
+from tenure.jobs.states import AttemptCause
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn, concerns_all
 from tenure.nodes.manager.result_commands import attempt_of, command_for
@@ -196,7 +197,7 @@ class ResultIntake:
         self._signed = signed
         self._ledger, self._strikes, self._failures = mandate.ledger, strikes, mandate.keeper.failures
         self._calls, self._now, self._log = environment.calls, mandate.now, environment.log
-        self._of_engine = mandate.of_engine
+        self._of_engine, self._set_forward_since = mandate.of_engine, mandate.set_forward_since
         self._lease_s = mandate.term_s
         """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `take`."""
         # A signature is about bytes, so `signed` opens them.
@@ -332,6 +333,8 @@ class ResultIntake:
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
         command = command_for(message, self._of_engine(message.enqueued_at), self._withdrawn(message))
+        if isinstance(command, RecordFailure) and await self._lost_by_the_clock(command):
+            command = msgspec.structs.replace(command, uncharged=True)
         if command is not None and self._signed is not None:
             instead = await self._signed.instead(message, command)
             if instead is not None:
@@ -344,6 +347,14 @@ class ResultIntake:
         key = result_key(command.job_id, command.workflow, command.attempt)
         await self._values.keep_result(key, bytes(message.body.result))
         return msgspec.structs.replace(command, result=None, result_key=key)
+
+    async def _lost_by_the_clock(self, failure: RecordFailure) -> bool:
+        """Returns True where the attempt was delivered again because the engine's clock was set forward, and not because its worker died (0910)."""
+        info = self._ledger.book.jobs.get(failure.job_id)
+        workflow = info.workflows.get(failure.workflow) if info is not None else None
+        if workflow is None or not failure.redelivered or failure.cause is not AttemptCause.CRASH:
+            return False
+        return await self._set_forward_since(workflow.dispatched_at)
 
     def _withdrawn(self, message: Result) -> int:
         """Returns how often the message of this work was taken back: so much is its generation above its attempt."""
