@@ -97,12 +97,16 @@ class Offer:
             if self.over:
                 return False  # its consumer takes it back from the server, and with it what was handed over
             self.handed, self.rest, self.taking = handed, rest, self.take is not None
-            self.condition.notify_all()
-        if self.take is not None:  # without the condition: it takes other locks
-            taken = self.take(self)
-            with self.condition:
-                self.taking, self.taken = False, taken
+            if not self.taking:  # otherwise later: the consumer's thread would only want the interpreter meanwhile
                 self.condition.notify_all()
+        if self.take is not None:  # without the condition: it takes other locks
+            taken = False
+            try:
+                taken = self.take(self)
+            finally:
+                with self.condition:
+                    self.taking, self.taken = False, taken
+                    self.condition.notify_all()
         return self.taken
 
     def end(self) -> bool:
