@@ -1,7 +1,7 @@
 """Tenure as people run it: `tenure worker` on an engine, and a manager with a worker.
 
-PEERS_CONFIG is `worker-N` (N slots, work sent to the engine's mailbox), `async` (one slot, 50 async workflows at once) or `managed-N` (a
-manager and a worker of N slots, work submitted by `Client`).
+PEERS_CONFIG is `worker-N` (N slots, work sent to the engine's mailbox), `compute-N` (the same, and its jobs compute for a millisecond), `async` (one slot, 50
+async workflows at once) or `managed-N` (a manager and a worker of N slots, work submitted by `Client`).
 """
 
 import re
@@ -25,6 +25,7 @@ TENURE = [sys.executable, "-m", "tenure"]
 class TenureWorker(Peer):
     settings = {
         "worker": f"tenure worker --slots {SLOTS}",
+        "compute": f"tenure worker --slots {SLOTS}, jobs that compute for a millisecond",
         "async": "tenure worker --slots 1 --concurrency 50, async workflows",
         "managed": f"tenure manager, and tenure worker --managed --slots {SLOTS}",
     }[KIND]
@@ -37,15 +38,15 @@ class TenureWorker(Peer):
             self.manager, self.client = start_manager()
 
     def worker(self):
-        how = {"worker": ["--slots", SLOTS], "async": ["--slots", "1", "--concurrency", "50"]}
-        options = how.get(KIND, ["--slots", SLOTS, "--managed"])
+        how = {"async": ["--slots", "1", "--concurrency", "50"], "managed": ["--slots", SLOTS, "--managed"]}
+        options = how.get(KIND, ["--slots", SLOTS])
         return [*TENURE, "worker", "tenure_app.py", "--engine", URL, "--grace", "1", *options]
 
     def reset(self):
         self.mailbox.purge()
 
     def fill(self, count):
-        noop = WorkItem(workflow="noop_async" if KIND == "async" else "noop")
+        noop = WorkItem(workflow={"async": "noop_async", "compute": "compute"}.get(KIND, "noop"))
         for begun in range(0, count, 500):
             self.mailbox.send_many([Outgoing(noop)] * min(500, count - begun))
 

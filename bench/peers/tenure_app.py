@@ -4,9 +4,19 @@ from driver import answer_ping, mark
 
 from tenure import workflow
 
+COMPUTED = 40_000
+"""Takes 1.0 ms on the machine of docs/performance.md."""
+
 
 @workflow
 def noop(ctx) -> None:
+    mark()
+
+
+@workflow
+def compute(ctx) -> None:
+    """A millisecond of pure Python, or about that: the same work wherever it runs."""
+    sum(number * number for number in range(COMPUTED))
     mark()
 
 

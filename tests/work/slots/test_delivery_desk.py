@@ -83,8 +83,7 @@ class ThreadSlot:
     def _hear(self) -> None:
         """What the supervisor's loop does."""
         while self.channel.open:
-            for frame in self.channel.read():
-                self.desk.hear(0, frame)
+            self.desk.hear(0, self.channel.read(), "what the slot said")
             self.desk.go_on()
 
 
@@ -455,6 +454,23 @@ def test_an_error_of_ours_in_the_exchange_is_counted_and_the_next_one_goes_on(
         made.send(3)
         made.answered(3)
         assert made.errors.count == 1
+
+
+def test_a_frame_that_fails_costs_none_of_those_that_came_with_it(tmp_path: Path) -> None:
+    handed: list[HandOver] = []
+
+    def keep(work: HandOver) -> list[SlotFrame]:
+        handed.append(work)
+        return []
+
+    with site(tmp_path, keep) as (made, _):
+        made.send(1)
+        _until(lambda: len(handed) == 1)
+        broken: Any = SlotRequest(1, 1, [], None)  # type: ignore[arg-type]  # no kind can be looked up in a set by a list
+        made.desk.hear(0, [broken, broken, *done(handed[0]), broken], "what the slot said")
+        made.desk.go_on()
+        made.answered(1)
+        assert made.errors.count == 3
 
 
 def _until(true: Callable[[], bool]) -> None:

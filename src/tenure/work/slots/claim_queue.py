@@ -320,11 +320,14 @@ class ClaimQueue:
 
     @property
     def nap_s(self) -> float:
-        """Returns the seconds for which no slot runs out of work, whatever it sends meanwhile: half of what the least busy one has at hand. 0 for none."""
+        """Returns the seconds for which no slot runs out of work, whatever it sends meanwhile: a third of what the least busy one has at hand. 0 for none.
+
+        A third, because an item counts for `SHORTEST_S` at least, and may take two fifths of that.
+        """
         seats = [seat for _, seat in self._open]
         if not seats or any(len(seat.handed) <= seat.room + 1 for seat in seats):
             return 0.0
-        return min(seat.work_s / seat.room for seat in seats) / 2
+        return min(seat.work_s / seat.room for seat in seats) / 3
 
     def overdue_leases(self, boottime: float) -> list[ClaimedWork]:
         """Returns what slots have, under leases that were never extended and are over."""

@@ -64,7 +64,7 @@ class DeliveryDesk:
         on_handed_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._page, self._calls, self._clock, self._random, self._log = page, calls, clock, random, log
-        self.engine_lost, self._on_handed_over = on_engine_lost, on_handed_over
+        self._errors, self.engine_lost, self._on_handed_over = errors, on_engine_lost, on_handed_over
         self._lock = threading.Condition()  # guards everything below
         self._mailboxes = ServedMailboxes(settings.lanes, managed=bool(settings.courier))
         self._filter = ClaimFilter(worker, knows=self._mailboxes.knows)
@@ -124,17 +124,27 @@ class DeliveryDesk:
             self._queue.open_seats(is_open)
             self._go_on(other_demand=True)
 
-    def hear(self, seat: int, frame: SlotFrame) -> None:
-        """Takes in what a slot sent. Call `go_on` after the last frame that came with it."""
+    def hear(self, seat: int, frames: Sequence[SlotFrame], what: str) -> None:
+        """Takes in what a slot sent together. Call `go_on` after it. An error of ours ends what concerns one frame: `what` names it in the log."""
+        left = iter(frames)
         with self._lock:
-            if isinstance(frame, WorkFinished):
-                self._finished(seat, frame)
-            elif isinstance(frame, WorkDeclined):
-                self._page.free(self._unanswered.pop((seat, frame.number), -1))
-                claim = self._queue.declined(frame.number, seat)
-                self._end_cancelled([claim] if claim is not None else [])
-            elif isinstance(frame, SlotRequest):
-                self._requested(seat, frame)
+            while next_one := next(left, None):
+                with self._errors.isolate(
+                    what
+                ):  # one for all frames up to the first that fails: it costs as much as a frame
+                    self._take_in_frame(seat, next_one)
+                    for frame in left:
+                        self._take_in_frame(seat, frame)
+
+    def _take_in_frame(self, seat: int, frame: SlotFrame) -> None:
+        if isinstance(frame, WorkFinished):
+            self._finished(seat, frame)
+        elif isinstance(frame, WorkDeclined):
+            self._page.free(self._unanswered.pop((seat, frame.number), -1))
+            claim = self._queue.declined(frame.number, seat)
+            self._end_cancelled([claim] if claim is not None else [])
+        elif isinstance(frame, SlotRequest):
+            self._requested(seat, frame)
 
     def go_on(self) -> None:
         """Hands work over, and lets the exchange see what has changed."""

@@ -114,6 +114,8 @@ class EngineExchange:
         """True when the last claim found less than it asked for: then more is claimed ahead only along with outcomes."""
         self._covered: list[list[str]] = []
         self._polling = self._ended = False
+        self._looks_at = 0.0
+        """When the thread looks by itself, while it waits for something to exchange."""
         self._away = Backoff(random, first_s=0.1, most_s=5.0)
         """The pauses while the engine does not answer."""
         self._thread = threading.Thread(target=self._run, name="tenure-exchange", daemon=True)
@@ -131,10 +133,15 @@ class EngineExchange:
         )
 
     def look_again(self, *, other_demand: bool = False) -> None:
-        """Wakes the thread. A poll that is under way ends only for outcomes to settle, or when the slots want something else."""
+        """Wakes the thread where it has something to do sooner than it thinks: most outcomes only join a group that waits for its time.
+
+        A poll that is under way ends only for outcomes to settle, or when the slots want something else.
+        """
         if self._polling and (self._outcomes or other_demand):
             self._consumer.wake()
-        self._lock.notify()
+        now = self._clock.monotonic()
+        if other_demand or now + self._due_in(now) < self._looks_at:
+            self._lock.notify()
 
     def drop(self) -> None:
         self._outcomes.clear()
@@ -185,7 +192,9 @@ class EngineExchange:
                     return self._plan(now)
                 if self._ended and not self._outcomes:
                     return None
+                self._looks_at = now + min(_LOOK_S, wait_s)
                 self._clock.wait(self._lock, min(_LOOK_S, wait_s))
+                self._looks_at = 0.0  # it does not wait: who wakes it says nothing new
 
     def _due_in(self, now: float) -> float:
         """Returns the seconds until the next exchange is due."""

@@ -54,7 +54,7 @@ ENGINE_LOST = 1
 """`run` returns this when the engine lost what it had acknowledged."""
 BROKEN = 2
 """`run` returns this when the modules cannot be served."""
-NAP_S = 0.002
+NAP_S = 0.004
 """While every slot has work at hand, what they send is read this much later at most."""
 COURIER_THREADS = 64
 """Calls to the managers that wait at once: a workflow that waits for a child job has one under way."""
@@ -272,10 +272,8 @@ class Supervisor:
         )
 
     def slot_said(self, slot: SlotProcess, frames: list[SlotFrame]) -> None:
-        desk = self._running().desk
-        for frame in frames:
-            with self._errors.isolate(f"what slot {slot.pid} said"):
-                desk.hear(slot.seat if slot.seat is not None else -1, frame)
+        seat = slot.seat if slot.seat is not None else -1
+        self._running().desk.hear(seat, frames, f"what slot {slot.pid} said")
 
     def slot_died(self, slot: SlotProcess, failure: WorkFailure) -> None:
         parts = self._running()

@@ -16,22 +16,38 @@ local at, rows, gone, size, changed, buried, ended, first_due = 15, {}, {}, 0, f
 local back = at
 at = at + tonumber(ARGV[12])
 
+-- What ended together leaves with two commands for each mailbox, and not for each message. A second receipt of the same message finds it gone.
+local left, done, spent_x = {}, {}, {}
 for place = 0, tonumber(ARGV[13]) - 1 do
     local mailbox, id, reply_to = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-    local why = lost(mailbox, id, ARGV[at + 2])
+    local head = redis.call('HMGET', P .. 'x:' .. id, 't', 'k')
+    local ends = head[1] == ARGV[at + 2] and redis.call('ZSCORE', P .. 'h:' .. mailbox, id)
+    local why = done[id]
+    if not why and not (ends and tonumber(ends) > now) then
+        why = lost(mailbox, id, ARGV[at + 2])
+    end
     if why then
         gone[#gone + 1] = place
         gone[#gone + 1] = why
     else
-        redis.call('ZREM', P .. 'h:' .. mailbox, id)
-        remember(mailbox, id)
-        redis.call('DEL', P .. 'x:' .. id)
+        if head[2] then
+            remember(mailbox, id)
+        end
+        local ids = left[mailbox] or {}
+        left[mailbox], ids[#ids + 1] = ids, id
+        done[id], spent_x[#spent_x + 1] = GONE, P .. 'x:' .. id
         if reply_to ~= '' then
             post(reply_to, ARGV[at + 4], false)
         end
         changed = true
     end
     at = at + 5
+end
+for mailbox, ids in pairs(left) do
+    redis.call('ZREM', P .. 'h:' .. mailbox, unpack(ids))
+end
+if changed then
+    redis.call('DEL', unpack(spent_x))
 end
 if most == 0 then
     return {changed and wrote() or 0, -1, rows, now, gone}
@@ -132,7 +148,7 @@ local function next_of(names, want)
     return found
 end
 
-local leases, ends = {}, now + tonumber(ARGV[3])
+local leases, ends, taken = {}, now + tonumber(ARGV[3]), {}
 local function take(id, late, mailbox)
     local x = P .. 'x:' .. id
     local row = redis.call('HMGET', x, 'd', 'f', 's', 'e', 'g', 'F', 'k', 'r', 'c', 'b')
@@ -148,7 +164,9 @@ local function take(id, late, mailbox)
         ended = true
         return
     end
-    redis.call('ZREM', P .. (late and 'h:' or 'q:') .. mailbox, id)
+    local from = P .. (late and 'h:' or 'q:') .. mailbox
+    local ids = taken[from] or {}
+    taken[from], ids[#ids + 1] = ids, id
     if late then
         redis.call('HSET', x, 'f', forgiven)
     end
@@ -181,6 +199,10 @@ for n = 1, covered do
             end
             take(one[2], one[3], one[4])
         end
+        for from, ids in pairs(taken) do
+            redis.call('ZREM', from, unpack(ids))
+        end
+        taken = {}
     until #found == 0 or enough()
     if enough() then
         break

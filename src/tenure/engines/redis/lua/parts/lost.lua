@@ -1,4 +1,5 @@
 -- Why this delivery does not hold its message now, or nil when it does.
+local GONE = 'it was settled, replaced, revoked or purged'
 local function lost(mailbox, id, token)
     local x = P .. 'x:' .. id
     local holder = redis.call('HGET', x, 't')
@@ -15,5 +16,5 @@ local function lost(mailbox, id, token)
     elseif redis.call('EXISTS', x) == 1 then
         return 'it was given back'
     end
-    return 'it was settled, replaced, revoked or purged'
+    return GONE
 end
