@@ -41,6 +41,7 @@ from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.logs import log_to
 from tenure.nodes.full_collections import collect_new_objects_only
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import TEND_AT_LEAST_S
@@ -187,7 +188,7 @@ class Day:
 
     def __init__(self, plan: Plan, manager: Manager, engine: Engine, clock: ManualClock, calls: Counted) -> None:
         self.plan, self.manager, self.clock, self.calls = plan, manager, clock, calls
-        self._worker = ScriptedWorker(engine)
+        self._worker, self._pages = ScriptedWorker(engine), engine.store(f"{JOURNAL}.pages")
         self._path = engine.url.removeprefix("sqlite:///").partition("?")[0]
         self._process, self.nudges = psutil.Process(), 0
         self.driver_s = 0.0
@@ -298,9 +299,17 @@ class Day:
             "forgotten": book.state.forgotten_early,
             "state_mib": book.size.total / 2**20,
             "file_mib": sum(one.stat().st_size for one in files if one.exists()) / 2**20,
+            "pages": self._stored_pages(),
             "epoch": self.manager.epoch,
             "nudges": self.nudges,
         }
+
+    def _stored_pages(self) -> int:
+        """Returns the number of pages of the state that are in the store, also of those that no snapshot names any more."""
+        count, after = 0, None
+        while found := self._pages.list(after=after):
+            count, after = count + len(found), found[-1]
+        return count
 
 
 @asynccontextmanager
