@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,10 @@ from tenure.engines import MemoryEngine
 from tenure.nodes.manager.log_pages import log_page
 from tenure.work import base_context as context
 from tenure.work.attempt_logs import (
+    COMPRESSED_FROM_BYTES,
     HEAD_BYTES,
     MAX_LINE_CHARS,
+    MOST_READ_BYTES,
     TAIL_BYTES,
     AttemptLogHandler,
     FileLines,
@@ -29,6 +32,8 @@ from tenure.work.attempt_logs import (
     keep_log,
     key_of,
     publish_log,
+    read_log,
+    stored_log,
 )
 
 
@@ -228,3 +233,30 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
 def test_an_attempt_that_logs_nothing_touches_no_file(desk: Desk, tmp_path: Path) -> None:
     assert not desk.handler.end(desk.handle)
     assert list(tmp_path.iterdir()) == []
+
+
+LINES = b"".join(b'{"at":%d.0,"level":"INFO","text":"frame %d of 5000 is done"}\n' % (n, n) for n in range(5_000))
+
+
+def test_a_long_log_takes_a_fraction_of_its_size_in_the_store_and_comes_back_whole() -> None:
+    assert len(stored_log(LINES)) < len(LINES) / 5
+    assert read_log(stored_log(LINES)) == LINES
+
+
+def test_a_short_log_is_stored_as_it_is_and_so_were_all_logs_of_earlier_releases() -> None:
+    short = LINES[: COMPRESSED_FROM_BYTES - 1]
+    assert stored_log(short) == short
+    assert (read_log(LINES), read_log(b""), read_log(None)) == (LINES, b"", b"")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100, 9_000, -1])
+def test_of_a_damaged_log_the_lines_before_the_damage_are_shown_and_one_says_so(cut: int) -> None:
+    stored = stored_log(LINES)
+    for damaged in (stored[:cut], stored[:cut] + b"\xff\xff" + stored[cut + 2 :] if cut > 0 else stored[:-2]):
+        lines = read_log(damaged).splitlines(keepends=True)
+        assert "was damaged" in msgspec.json.decode(lines[-1])["text"]
+        assert LINES.startswith(b"".join(lines[:-1])) or cut > 0  # within the damage, other text may come out
+
+
+def test_a_log_that_unpacks_to_far_too_much_is_read_up_to_its_bound() -> None:
+    assert len(read_log(zlib.compress(b"x" * 50_000_000))) < MOST_READ_BYTES + 1_000

@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ MOST_READ_BYTES = 4 * HEAD_BYTES
 MAX_LINE_CHARS = 8_000
 STREAMS = ("stdout", "stderr")
 LOG_TTL_S = 7 * 86_400
+COMPRESSED_FROM_BYTES = 1_024
+"""A shorter log is stored as it is."""
+_COMPRESSED = b"\x78"
+"""The first byte of a compressed log. Lines are JSON objects, and begin with a brace."""
 PUBLISH_EVERY_S = 2.0
 """The supervisor publishes a running attempt's log this often, if it has grown."""
 
@@ -292,10 +297,35 @@ def fence_of(occupant: Occupant) -> Fence:
     return Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
 
 
+def stored_log(lines: bytes) -> bytes:
+    """Returns the bytes with which these lines are stored. Lines are alike, so that compressed they take a tenth of the engine's room."""
+    return lines if len(lines) < COMPRESSED_FROM_BYTES else zlib.compress(lines, 1)
+
+
+def read_log(stored: bytes | None) -> bytes:
+    """Returns the lines of a stored log, none where there is none. A damaged one gives what can be read of it, and a line that says so."""
+    if stored is None or not stored.startswith(_COMPRESSED):
+        return stored or b""
+    inflating = zlib.decompressobj()
+    lines, step = bytearray(), 4_096
+    try:
+        for start in range(0, len(stored), step):
+            lines += inflating.decompress(stored[start : start + step], MOST_READ_BYTES - len(lines) + 1)
+            if len(lines) > MOST_READ_BYTES:
+                break
+        if inflating.eof:
+            return bytes(lines)
+    except zlib.error:
+        pass
+    text = "the rest of this log cannot be read: it was damaged in the engine's store"
+    whole = bytes(lines[: lines.rfind(b"\n") + 1])
+    return whole + msgspec.json.encode({"at": 0.0, "level": "", "text": text}) + b"\n"
+
+
 def keep_log(store: Store, lines: LogLines, place: str, key: str, fence: Fence) -> None:
     """Moves an attempt's lines into the store, if there are any."""
     if data := lines.read(place):
-        store.put(key, data, fence=fence, ttl=LOG_TTL_S)
+        store.put(key, stored_log(data), fence=fence, ttl=LOG_TTL_S)
         lines.clear(place)
 
 
@@ -310,7 +340,7 @@ def publish_log(store: Store, lines: FileLines, place: str, occupant: Occupant, 
     if size <= shown:
         return shown
     try:
-        store.put(key_of(occupant), whole, fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
+        store.put(key_of(occupant), stored_log(whole), fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
     except StaleFenceError:
         return shown  # the attempt has ended since, and its whole log was kept
     return size

@@ -27,7 +27,7 @@ from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.randomness import fresh_random, new_id
 from tenure.sim import Scenario, run_one
 from tenure.sim.world import Host, World
-from tenure.work.attempt_logs import log_key
+from tenure.work.attempt_logs import log_key, read_log
 from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
@@ -163,7 +163,7 @@ class Desk:
         return await self._seen(job, story, reply.body, left, scripted)
 
     async def _seen(self, job: str, story: Story, result: WorkResult, left: int, scripted: bool) -> Seen:
-        log = await self.calls.run(self.engine.store("logs").get, log_key(job, "w", result.attempt))
+        log = read_log(await self.calls.run(self.engine.store("logs").get, log_key(job, "w", result.attempt)))
         children = await self.calls.run(self.engine.mailbox(story_app.CHILDREN, str).receive, 10, 60, 0)
         for child in children:
             await self.calls.run(child.acknowledge)
@@ -178,7 +178,7 @@ class Desk:
             value,
             result.attempt,
             result.worker,
-            b"a line of the story" in (log or b""),
+            b"a line of the story" in log,
             submitted,
             left,
         )

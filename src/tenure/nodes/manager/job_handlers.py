@@ -58,7 +58,7 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.stored_values import ARCHIVE, RememberedIds, StoredValues, large_results, read_record, stored_keys
-from tenure.work.attempt_logs import log_key
+from tenure.work.attempt_logs import log_key, read_log
 from tenure.work.output_stream import output_items
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class ManagerJobHandlers(JobHandlers):
     async def _found(self, job_id: str, workflow: str, attempt: int, worker: str = "") -> AttemptEvidence | None:
         """Returns what the store has of an attempt: its evidence, and the end of its log. None where it has neither."""
         kept = await self._kept(job_id, workflow, attempt)
-        data = await self._calls.run(self._logs.get, log_key(job_id, workflow, attempt)) or b""
+        data = read_log(await self._calls.run(self._logs.get, log_key(job_id, workflow, attempt)))
         lines, _ = cut(data, max(0, data.rfind(b"\n", 0, max(0, len(data) - LOG_TAIL_BYTES)) + 1), LOG_TAIL_BYTES)
         if kept is None and not lines:
             return None
@@ -308,7 +308,7 @@ class ManagerJobHandlers(JobHandlers):
         if isinstance(attempt, Reply):
             return attempt
         key = log_key(request.job_id, attempt.workflow, attempt.number)
-        data = await self._calls.run(self._logs.get, key) or b""
+        data = read_log(await self._calls.run(self._logs.get, key))
         lines, after, more = log_page(data, request.offset, request.limit)
         return LogPage(
             job_id=request.job_id,
