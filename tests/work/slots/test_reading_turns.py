@@ -19,18 +19,21 @@ class Threads:
         self.sending, self.source = socket.socketpair()
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self.read_by: SimpleQueue[str] = SimpleQueue()
+        self.over = False
         self.turns = ReadingTurns(self.source, self._read)
         self.listener = threading.Thread(target=self._listen, name="listener", daemon=True)
         self.listener.start()
 
     def _read(self) -> None:
         self.read_by.put(threading.current_thread().name)
-        for one in self.source.recv(100):
+        found = self.source.recv(100)
+        self.over = not found
+        for one in found:
             self.inbox.put(bytes([one]))
 
     def _listen(self) -> None:
         for _ in self.turns.listen(lambda: None):
-            if not self.source.fileno():
+            if self.over:
                 return
 
     def next_work(self) -> bytes:
@@ -49,6 +52,9 @@ def threads() -> Iterator[Threads]:
     made = Threads()
     yield made
     made.sending.close()
+    made.listener.join(10)
+    assert not made.listener.is_alive()  # it would read the end of the line for ever
+    made.source.close()
 
 
 def test_the_listener_reads_until_the_turn_is_taken(threads: Threads) -> None:

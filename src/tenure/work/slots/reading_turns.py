@@ -34,7 +34,7 @@ class ReadingTurns:
 
     def listen(self, patience_s: Callable[[], float | None]) -> Iterator[None]:
         """Reads whenever this thread has the turn. Yields after each reading, and after `patience_s` without one; None waits for ever."""
-        with selectors.DefaultSelector() as selector:
+        with selectors.DefaultSelector() as selector, self._bell, self._ringing:
             selector.register(self._source, selectors.EVENT_READ)
             selector.register(self._bell, selectors.EVENT_READ)
             while True:
