@@ -420,10 +420,16 @@ def test_what_was_taken_back_behind_long_work_starts_when_that_ends_and_is_not_d
     with site(tmp_path, work) as (made, slot):
         made.send(120)
         _until(lambda: len(slot.handed) == 100)
-        behind = [claim for claim in made.desk._queue.handed if claim.number != slot.handed[-1].number]
-        while any(claim.withdrawn_at is None and claim.seat is not None for claim in behind):
-            made.desk.look()
-            time.sleep(0.01)
+        queue, long = made.desk._queue, slot.handed[-1].number
+
+        def all_taken_back() -> bool:
+            made.desk.look()  # it hears meanwhile that some have ended, which the slot had done before the long one
+            try:
+                return all(claim.withdrawn_at is not None for claim in queue.handed if claim.number != long)
+            except RuntimeError:  # the thread that hears of an end changed it while we read
+                return False
+
+        _until(all_taken_back)
         hold.set()
         made.answered(120)
         assert len(slot.handed) <= 240, "what is left behind the long item is not declined again and again"
