@@ -98,4 +98,4 @@ from __future__ import annotations
 from tenure.errors.base import *  # noqa: F403
 
 # The tree above is the list of names: a second one here would only repeat it.
-from tenure.errors.work import *  # noqa: F403  # noqa: F403  # noqa: F403
+from tenure.errors.work import *  # noqa: F403

@@ -1,8 +1,7 @@
 """Keeps Python's full garbage collections from walking through all that a node knows, each time anew.
 
-A full collection follows every reference of every container. With a million queued jobs it takes a third of a second, in which the node answers nobody,
-and a leader that takes submissions has one for each 5,000 of them: a tenth of what a submission costs. The records of a book have no cycles, so
-these walks find nothing.
+A full collection follows every reference of every container, and the node answers nobody meanwhile. While a book alone took 400,000 jobs there was one
+for each 5,000 of them, 0.07 s on average and longer each time (decision 0950). The records of a book have no cycles, so these walks find nothing.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def fence_of(occupant: Occupant) -> Fence:
 
 
 def stored_log(lines: bytes) -> bytes:
-    """Returns the bytes with which these lines are stored. Lines are alike, so that compressed they take a tenth of the engine's room."""
+    """Returns the bytes with which these lines are stored. Lines are alike, so that compressed they take a fraction of the engine's room."""
     return lines if len(lines) < COMPRESSED_FROM_BYTES else zlib.compress(lines, 1)
 
 
