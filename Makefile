@@ -30,7 +30,7 @@ lint: dev ## Format check, lint, strict types, import contracts, ownership of ti
 format: dev ## Format the code in place
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: dev servers ## Measure against baselines, raw clients and peers (about half an hour; ONLY="beat redis" for some); a bar that is not met fails
+bench: dev servers ## Measure what users run beside the peers, and its promises (14 minutes; ONLY="beat redis" for some, ONLY=all for an hour); a bar that is not met fails
 	@$(BIN)/python -m bench $(ONLY)
 
 corpus: dev ## The hang corpus: every way to hang, every slow and healthy job, in real processes; writes docs/corpus.md (PEERS=1 for the peers, too)

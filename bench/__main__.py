@@ -22,10 +22,12 @@ from bench.machine import load
 
 HERE = Path(__file__).parent
 ABOUT_S = {
-    "agent": 15, "answering": 75, "api": 30, "beat": 20, "catalogue": 240, "cli": 15, "datacenter": 150, "datacenter_scale": 60, "day": 120, "decisions": 60, "embedded": 15, "gate": 60,
-    "gossip": 90, "health": 10, "jobs": 60, "memory": 15, "million": 900, "nats": 40, "nats_workers": 90, "peers": 1080, "postgres": 40, "product": 480, "redis": 40, "scale": 45, "sim": 15, "slots": 40, "sqlite": 40, "state": 240, "steps": 60,
+    "agent": 15, "answering": 75, "api": 30, "beat": 20, "behaviours": 60, "catalogue": 240, "cli": 15, "datacenter": 150, "datacenter_scale": 60, "day": 120, "decisions": 60, "embedded": 15, "gate": 60,
+    "gossip": 90, "health": 10, "jobs": 60, "memory": 15, "million": 900, "nats": 40, "nats_workers": 90, "peers": 1080, "postgres": 40, "product": 620, "redis": 40, "scale": 45, "sim": 15, "slots": 40, "sqlite": 40, "state": 240, "steps": 60,
 }  # fmt: skip
 """How long each takes on two cores that do nothing else."""
+USUAL = ("product", "behaviours", "beat", "slots", "health", "memory", "agent", "embedded", "cli", "sim")
+"""The suites of a run that names none: what users run beside the peers, what it promises, and the small ones. They end within a quarter of an hour."""
 LIMIT_S = 1_800
 """A suite that takes longer than this is ended, and told as a failure."""
 LIMITS_S = {"day": 14_400, "million": 14_400}
@@ -39,9 +41,11 @@ class TookTooLong(Exception):
 def main() -> int:
     found = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
     options = parsed(found)
-    wanted = options.suites or found
+    wanted = options.suites or list(USUAL)
     # Where it is set, each process that is measured compiles our modules anew, and those of the peers not (decision 0510).
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if wanted == ["all"]:
+        wanted = found
     if unknown := set(wanted) - set(found):
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(found)}", file=sys.stderr)
         return 2
@@ -71,15 +75,18 @@ def main() -> int:
 
 def parsed(found: list[str]) -> argparse.Namespace:
     listed = "\n".join(f"  {name:<17} {minutes(ABOUT_S.get(name, 60)):>9}   {what(name)}" for name in found)
-    whole = minutes(sum(ABOUT_S.get(name, 60) for name in found))
+    usual, whole = (minutes(sum(ABOUT_S.get(name, 60) for name in names)) for names in (USUAL, found))
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Tenure beside baselines, raw clients and other libraries. Ends with 1 when a bar is not met.",
-        epilog=f"suites, and how long they take on two idle cores ({whole} together; `peers` installs its peers the first time):\n{listed}\n\n"
+        epilog=f"suites, and how long they take on two idle cores ({whole} together; the first run installs the peers):\n{listed}\n\n"
+        f"Without a name: {', '.join(USUAL)} ({usual}). "
         'With make: make bench ONLY="beat redis"',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("suites", nargs="*", metavar="suite", help="only these; all of them when none is named")
+    parser.add_argument(
+        "suites", nargs="*", metavar="suite", help="only these, or `all`; without a name those that users feel first"
+    )
     parser.add_argument("--strict", action="store_true", help="what could not be judged is a failure too")
     parser.add_argument("--keep", action="store_true", help="keep the results as bench/results/DATE-SUITES.md")
     return parser.parse_args()
