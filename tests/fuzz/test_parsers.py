@@ -48,8 +48,10 @@ from tenure.jobs.cron import Cron
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.formats import FormatRaised
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.job_kinds import KindTable
+from tenure.jobs.page_heads import head_of, read_head
 from tenure.jobs.paged_book import PagedRestore, cut_pages
-from tenure.jobs.state_pages import read_page, unpacked
+from tenure.jobs.stored_pages import read_page, unpacked
 from tenure.jobs.topics import EVENT_DECODER, GATE_EVENT_DECODER, decode_any_event
 from tenure.nodes.job_listing import parse_place
 from tenure.nodes.journal_checksum import found_events, kind_of, parse_id
@@ -116,6 +118,13 @@ def _journal() -> tuple[list[bytes], bytes]:
     return desk.journal, desk.book.snapshot()
 
 
+def _head() -> bytes:
+    desk = Desk()
+    for number in range(3):
+        desk.submit(f"j-{number}", labels={"a": "b"}, idempotency_key=f"key {number}")
+    return head_of(desk.book.jobs.values(), KindTable())
+
+
 SLOT_FRAMES: list[list[frames.SlotFrame]] = [
     [frames.WorkFinished(7, 0.5, True, b'{"a":1}'), frames.WorkDeclined(8)],
     [frames.SlotRequest(1, 7, "keep", b"x"), frames.SlotTrouble("no")],
@@ -141,7 +150,7 @@ def _heard(data: bytes) -> Any:
 
 
 def _page_of_jobs(stored: bytes) -> Any:
-    return read_page("jobs", unpacked("jobs", stored, MOST_PAGE_BYTES))
+    return read_page("jobs", unpacked("jobs", stored, MOST_PAGE_BYTES).encoded)
 
 
 def _tokens(data: bytes, decode: Callable[..., Any]) -> Any:
@@ -162,7 +171,7 @@ def parsers() -> dict[str, Parser]:
     book.apply(FormatRaised(at=1.0, format=2))
     paged = cut_pages(book, 9, 1)
     pages = [blob[4:] for blob in paged.blobs.values()]
-    plain_pages = [unpacked("jobs", page, MOST_PAGE_BYTES) for page in pages]
+    plain_pages = [unpacked("jobs", page, MOST_PAGE_BYTES).encoded for page in pages]
     token = Token(name="ci", role=Role.CLIENT, sha256="a" * 64, queues=("a", "b/*"), labels={"t": "x"}, max_jobs=3)
     file = msgspec.json.encode(TokenFile(tokens=(token,)))
     item = WorkItem(workflow="w", args={"a": 1}, job_id="j", workflow_id="w", attempt=1)
@@ -192,6 +201,7 @@ def parsers() -> dict[str, Parser]:
         "any event": Parser(decode_any_event, events, UNREADABLE),
         "snapshot": Parser(JobBook.restore, [snapshot], (TenureError,)),
         "root of pages": Parser(PagedRestore, [paged.root], (TenureError,)),
+        "head of a page": Parser(read_head, [_head()], ()),
         "page of jobs": Parser(_page_of_jobs, [*pages, *plain_pages], (TenureError,)),
         "gate snapshot": Parser(GateJobTracker.restore, [GateJobTracker().snapshot()], (TenureError,)),
         "work item": Parser(BodyCodec(WorkItem).decode, [msgspec.json.encode(item)], UNDECODABLE),
@@ -348,7 +358,9 @@ FILES = {
     "jobs/gate_tracker.py": "gate snapshot",
     "jobs/job_records.py": "page of jobs; and what this process itself has packed",
     "jobs/paged_book.py": "root of pages",
-    "jobs/state_pages.py": "page of jobs",
+    "jobs/page_heads.py": "head of a page",
+    "jobs/state_pages.py": "root of pages",
+    "jobs/stored_pages.py": "page of jobs",
     "jobs/arguments.py": "an event that was read before, to mask secrets in it",
     "jobs/topics.py": "event",
     "nodes/engine_time.py": "how far an engine's clock was set, as nodes wrote it into the store",

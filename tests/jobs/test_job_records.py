@@ -17,8 +17,9 @@ from tenure.jobs.job_records import PACKED_AT_ONCE
 from tenure.jobs.model import ArchivedJob
 from tenure.jobs.paged_book import PagedRestore, cut_pages
 from tenure.jobs.settings import PAGED_STATE_BUDGET
-from tenure.jobs.state_pages import PAGE_RECORDS, joined
+from tenure.jobs.state_pages import PAGE_RECORDS
 from tenure.jobs.states import JobState
+from tenure.jobs.stored_pages import joined
 from tenure.nodes.job_listing import manager_list
 
 OBJECTS = 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from base64 import b85encode
 from random import Random
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 from tests.jobs.random_commands import commands, follow
+from tests.jobs.saved_books import Store, alike, fold, pack, same
 
 from tenure.backoff import Retry
 from tenure.errors import EngineVersionError
@@ -19,76 +21,10 @@ from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.outages import EndOutage, HoldDependency
-from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root, repaged
+from tenure.jobs.paged_book import read_root, repaged
 from tenure.jobs.settings import MAX_STATE_BUDGET
-from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PageCut, joined, keys_of, unpacked
-
-
-class Store:
-    """Holds what was saved of a book, as an engine does."""
-
-    def __init__(self) -> None:
-        self.blobs: dict[str, bytes] = {}
-        self.cut: PageCut | None = None
-
-    def save(self, book: JobBook, seq: int, epoch: int = 1) -> PageCut:
-        cut = cut_pages(book, seq, epoch)
-        self.blobs |= cut.blobs
-        assert book.pages is not None
-        book.pages.in_force(cut.refs)
-        self.blobs = {key: self.blobs[key] for key in keys_of(cut.refs)}
-        self.cut = cut
-        return cut
-
-    def write_ahead(self, book: JobBook, seq: int) -> None:
-        """Writes every other page that changed, as a saving does that is not cut yet."""
-        pages = book.pages
-        assert pages is not None
-        packed = pages.pack(book, pages.changed()[::2], seq, 1)
-        self.blobs |= packed.blobs
-        pages.wrote(packed)
-
-    def load(self, settings: JobSettings | None = None) -> JobBook:
-        assert self.cut is not None
-        restore = PagedRestore(self.cut.root, settings)
-        for section, ref in restore.wanted:
-            encoded = joined(self.blobs[key] for key in ref.keys(section))
-            assert encoded is not None
-            restore.add(section, ref, encoded)
-        return restore.book
-
-
-def fold(book: JobBook, tail: list[tuple[int, bytes]]) -> JobBook:
-    for seq, event in tail:
-        book.position = seq
-        book.replay((event,))
-    return book
-
-
-def pack(book: JobBook) -> None:
-    """Packs every job that may be packed."""
-    assert book.pages is not None
-    for number in list(book.pages.sections["jobs"].members):
-        book.jobs.pack(number)
-
-
-def same(book: JobBook, other: JobBook) -> None:
-    assert book.snapshot() == other.snapshot()
-    assert book.jobs.by_state() == other.jobs.by_state()
-    assert book.attended == other.attended
-    assert book.keys == other.keys
-    assert book.oldest_archived(1_000) == other.oldest_archived(1_000) == list(book.state.archive)
-    assert book.size.history == other.size.history
-    assert book.size.shares == other.size.shares
-    assert book.pages is not None
-    assert other.pages is not None
-    for name, section in book.pages.sections.items():
-        twin = other.pages.sections[name]
-        ids = [one for members in section.members.values() for one in members]
-        assert None not in map(section.page, ids)
-        assert {name: section.page(name) for name in ids} == {name: twin.page(name) for name in ids}
-        assert section.members == twin.members
-        assert (section.number, section.records, section.bytes) == (twin.number, twin.records, twin.bytes)
+from tenure.jobs.state_pages import MOST_ELECTIONS, PAGE_RECORDS, PackedPages, PageRef, SavedElection, StatePages
+from tenure.jobs.stored_pages import SECTIONS, unpacked
 
 
 @given(
@@ -129,6 +65,7 @@ def test_pages_and_tail_are_the_whole_fold_after_every_prefix(
             store.write_ahead(packed, seq)
         if saved:
             same(fold(store.load(settings), events[saved:seq]), whole)
+            alike(store.load(settings), store.load(settings, heads=False))
 
 
 def raised(jobs: int, **options: object) -> Desk:
@@ -286,4 +223,41 @@ def test_pages_of_another_layout_are_not_taken_for_ours() -> None:
     cut = repaged(desk.book.snapshot(), 9, 2)
     other = read_root(cut.root)
     desk.book.pages.adopt(other.sections, other.layout)
-    assert not any(desk.book.pages.refs.values())
+    assert len(desk.book.pages.changed()) == 2, "its page of jobs and that of tombstones have to be written"
+
+
+def lines_of_a_saving(count: int) -> int:
+    """Returns how many lines of Python decide what a saving writes, when one of so many pages changed."""
+    pages = StatePages(0)
+    jobs = pages.sections["jobs"]
+    for number in range(count * PAGE_RECORDS):
+        jobs.came(f"j-{number}", 1, 1)
+    jobs.wrote([PageRef(number, 1, 1, 100) for number in range(count)])
+    pages.elections = [SavedElection(2, b"elected")]
+    nothing = PackedPages({name: {} for name in SECTIONS}, {})
+    assert len(pages.keys(nothing)) == count
+    lines = 0
+
+    def traced(frame: object, event: str, arg: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        jobs.changed("j-5", 3)
+        changed = pages.changed()
+        refs = pages.refs(nothing)
+        roots, weight, keys = pages.roots(refs), pages.weight(refs), pages.keys(nothing)
+        pages.forget_elections(refs, 3)
+    finally:
+        sys.settrace(before)
+    assert (changed, len(roots["jobs"].pages), len(keys)) == ([("jobs", 0)], count, count)
+    assert weight == count * (100 + PAGE_RECORDS * (len(b"elected") + 32))
+    assert len(pages.elections) == 1
+    return lines
+
+
+def test_what_a_saving_asks_of_all_pages_takes_no_step_for_each() -> None:
+    assert lines_of_a_saving(500) == lines_of_a_saving(10)

@@ -13,7 +13,7 @@ from tenure.jobs.catalogue import RegisterWorkflows, offer_digest
 from tenure.jobs.formats import RaiseFormat
 from tenure.jobs.paged_book import PagedRestore, cut_pages
 from tenure.jobs.queues import SetQueue
-from tenure.jobs.state_pages import joined
+from tenure.jobs.stored_pages import joined
 from tenure.jobs.work_indexes import NeedsTable, WaitingWork, WorkNeeds
 from tenure.jobs.workers import ForgetWorker
 from tenure.served_workflow import ServedWorkflow

@@ -19,12 +19,11 @@ from tenure.errors import EngineUnavailableError
 from tenure.jobs import Decision, JobBook, decide
 from tenure.jobs import waits as waits_topic
 from tenure.jobs.attempts import move
-from tenure.jobs.book import WorkflowKey
 from tenure.jobs.decisions import Command, Event, Outcome, Rule
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.waits import SendSignal, SignalReceived, Suspended
-from tenure.jobs.work_indexes import WaitIndex
+from tenure.jobs.work_indexes import WaitIndex, WorkflowKey
 from tenure.nodes.manager import leader, ledger
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work import wait_calls

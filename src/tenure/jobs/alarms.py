@@ -8,9 +8,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from tenure.jobs import budget
-from tenure.jobs.book import JobBook, Lane
+from tenure.jobs.book import JobBook
 from tenure.jobs.catalogue import in_words
 from tenure.jobs.mailbox_names import mailbox_name
+from tenure.jobs.work_indexes import Lane
 
 STRANDED_AFTER_S = 60.0
 PARKED_AFTER_S = 30.0

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from tenure.jobs.budget import StateSize, encoded_bytes
+from tenure.jobs.budget import StateSize
 from tenure.jobs.catalogue import (
     CatalogueEntry,
     Registration,
@@ -24,7 +25,6 @@ from tenure.jobs.catalogue import (
 )
 from tenure.jobs.deadlines import LeaderElected, needs_its_leader, see_election
 from tenure.jobs.decisions import Event, encode_event
-from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fair_lanes import Turns
 from tenure.jobs.fold import SNAPSHOT_VERSION, Histories, JournalFold, note_election, read_snapshot
@@ -35,21 +35,27 @@ from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone, WorkflowRecord
 from tenure.jobs.outages import OutageRecord
 from tenure.jobs.queues import QueueRecord
 from tenure.jobs.settings import MAX_STATE_BUDGET, JobSettings
-from tenure.jobs.state_pages import Section, StatePages
+from tenure.jobs.state_pages import StatePages
 from tenure.jobs.state_records import DrainRecord, ScheduleRecord, WorkerRecord
 from tenure.jobs.states import WorkflowState
+from tenure.jobs.stored_pages import LEVEL, SavedRecords, Section
 from tenure.jobs.topics import EVENT_DECODER, FOLD
 from tenure.jobs.undo_rules import note_undo
 from tenure.jobs.unique_jobs import UniqueJobs, unique_name
 from tenure.jobs.unsigned_results import UnsignedIndex
 from tenure.jobs.waits import in_words_of_wait
-from tenure.jobs.work_indexes import NeedsTable, QueuedWork, RestingWork, WaitIndex, WaitingWork, WorkNeeds
+from tenure.jobs.work_indexes import (
+    Lane,
+    NeedsTable,
+    QueuedWork,
+    RestingWork,
+    WaitIndex,
+    WaitingWork,
+    WorkflowKey,
+    WorkNeeds,
+    lane_of,
+)
 from tenure.timers import Timers
-
-WorkflowKey = tuple[str, str]
-"""(job id, workflow name)."""
-Lane = tuple[str, int]
-"""(queue, priority)."""
 
 
 class BookState(msgspec.Struct, kw_only=True):
@@ -106,7 +112,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Counts the bytes that a snapshot has at most."""
         self.histories = Histories(self)
         self._pages: StatePages | None = None
-        self._needs = NeedsTable()
+        self.needs = NeedsTable()
         self.resting = RestingWork()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
         self.ready: dict[Lane, WaitingWork] = {}
@@ -134,7 +140,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """The jobs that a new leader has to look at although nothing of them runs: those with a deadline, a gate or a parent."""
         self.services.restore(self)
         for info in state.jobs.values():
-            self._index(info)
+            self.index(info)
 
     @property
     def pages(self) -> StatePages | None:
@@ -190,12 +196,13 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Yields the jobs that have not ended, for readers: nobody may change them."""
         return (info for info in self.jobs.values() if not info.state.terminal)
 
-    def encoded_page(self, section: Section, members: Iterable[str]) -> bytes:
+    def saved_page(self, section: Section, number: int, members: Sequence[str]) -> SavedRecords:
         """Returns the bytes with which a page is saved."""
         if section == "jobs":
-            return self.jobs.page(members)
+            return self.jobs.saved(number, members)
         records: dict[str, Any] = getattr(self.state, section)
-        return _encode_state({name: records[name] for name in members})
+        encoded = _encode_state({name: records[name] for name in members})
+        return SavedRecords(zlib.compress(encoded, LEVEL), len(encoded))
 
     # Folds call these for each record of a job, an archived id or a tombstone that came or left.
 
@@ -235,24 +242,6 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self._left("tombstones", job_id)
         return stone
 
-    def admit(self, section: Literal["archive", "tombstones"], records: dict[str, Any]) -> None:
-        """Takes records that were read from a page, in the order of pages. Nothing is counted but shares and histories."""
-        self.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
-        if section == "tombstones":
-            self.state.tombstones.update(records)
-        else:
-            self.remember(records)
-            self.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
-            self.unique.admit(records)
-
-    def admit_jobs(self, number: int, records: dict[str, JobInfo], compressed: bytes, size: int, seen: int) -> None:
-        """Takes the jobs of a page that was read. The page has seen the first `seen` of the elections that this book knows."""
-        for info in records.values():
-            self.jobs.elect(info, seen)
-            self.size.history += sum(map(len, info.history))
-            self._index(info)
-        self.jobs.admit(number, records, compressed, size, seen)
-
     def _elected(self, event: LeaderElected, encoded: bytes | None) -> None:
         line = (encoded or encode_event(event)) if self.settings.history_limit else b""
         for info in self.jobs.objects():
@@ -280,7 +269,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         if old is WorkflowState.QUEUED:
             self.queued.drop(key, lane)
         elif new is WorkflowState.QUEUED:
-            self.queued.put(key, self._needs.of(lane, workflow))
+            self.queued.put(key, self.needs.of(lane, workflow))
         if new is WorkflowState.PENDING and info.timeout_tracking.pause is None:
             self._rest(key, info, workflow)
         self.waits.moved(key, workflow, old)
@@ -308,7 +297,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
                 self._rest((info.id, name), info, workflow)
 
     def _rest(self, key: WorkflowKey, info: JobInfo, workflow: WorkflowRecord) -> None:
-        self.resting.put(key, self._needs.of(lane_of(info), workflow), workflow.not_before, workflow.place)
+        self.resting.put(key, self.needs.of(lane_of(info), workflow), workflow.not_before, workflow.place)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
         """Moves the attempts whose rest is over from `resting` to their lanes in `ready`. It costs only what is due.
@@ -372,7 +361,8 @@ class JobBook(JournalFold[BookState, JobInfo]):
             if not held:
                 del self.on_worker[worker]
 
-    def _index(self, info: JobInfo) -> None:
+    def index(self, info: JobInfo) -> None:
+        """Enters a record that was read back into all indexes. `page_heads` names what it reads off a job that waits."""
         job_id = info.id
         if key := info.job.submission.idempotency_key:
             self.keys[key] = job_id
@@ -391,9 +381,3 @@ class JobBook(JournalFold[BookState, JobInfo]):
             self.moved(info, workflow, WorkflowState.WAITING)
             if workflow.state is WorkflowState.RUNNING:
                 self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
-
-
-def lane_of(info: JobInfo) -> Lane:
-    """Returns the lane of a job. A job of an earlier release that left queue or priority out has the defaults of then."""
-    submission = info.job.submission
-    return submission.queue or DEFAULT_QUEUE, submission.priority or 0

@@ -26,7 +26,8 @@ from tenure.jobs.state_records import EVICTED, WorkerRecord
 from tenure.served_workflow import ServedWorkflow
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import JobBook, Lane
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.work_indexes import Lane
 
 MEMORY_S = 604_800.0
 """The seconds for which the workflows of a worker that is gone are known: 7 days."""

@@ -18,8 +18,8 @@ import msgspec
 from tenure.jobs.model import JobInfo, WorkflowRecord
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import JobBook, Lane, WorkflowKey
-    from tenure.jobs.work_indexes import WorkNeeds
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.work_indexes import Lane, WorkflowKey, WorkNeeds
 
 LONGEST_KEY = 200
 MOST_KEYS_SHOWN = 20

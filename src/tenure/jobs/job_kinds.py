@@ -9,10 +9,13 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs.model import JobInfo
 from tenure.jobs.states import JobState
+
+if TYPE_CHECKING:
+    from tenure.jobs.page_heads import PageHead
 
 KINDS_OF_PAGE = 8
 """The most kinds by which one page is summed up. Beyond them labels and names are left out: they would take more room than the jobs."""
@@ -87,6 +90,11 @@ class KindTable:
             kinds = _merged(kinds, _coarse)
         shared = {self._shared(kind): count for kind, count in kinds.items()}
         return PageSummary(shared, array("H", sorted(tags)), first_at, last_at)
+
+    def summary_of(self, head: PageHead) -> PageSummary:
+        """Returns the summary that was made when the page with this head was saved."""
+        kinds = {self._shared(kind): count for kind, count in head.kinds}
+        return PageSummary(kinds, array("H", head.tags), head.first_at, head.last_at)
 
     def _shared(self, kind: JobKind) -> JobKind:
         if len(self._known) >= KNOWN_KINDS:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Container, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,10 +20,13 @@ import msgspec
 
 from tenure.jobs.deadlines import see_election
 from tenure.jobs.fold import election_bytes, note_election
-from tenure.jobs.job_kinds import KindTable, PageSummary
+from tenure.jobs.job_kinds import KindTable
 from tenure.jobs.model import JobInfo
-from tenure.jobs.state_pages import LEVEL, PagedSection
+from tenure.jobs.packed_pages import PackedPage, SeenElection
+from tenure.jobs.page_heads import PageHead, head_of
+from tenure.jobs.state_pages import PagedSection
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.stored_pages import LEVEL, SavedRecords, unpacked
 
 OBJECTS = 4_096
 """The number of objects up to which nothing is packed. Each takes about 3 kB."""
@@ -36,39 +39,6 @@ OPENED = 4
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JobInfo).decode
 _decode_page = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class SeenElection(NamedTuple):
-    """An election that packed records may not have seen."""
-
-    at: float
-    line: bytes
-    """The event, for the histories of jobs; empty where they keep none."""
-
-
-class PackedPage:
-    """The records of some jobs of one page, as they were when `seen` elections had been."""
-
-    __slots__ = ("bytes", "first_id", "last_id", "left", "number", "seen", "share", "summary")
-
-    def __init__(
-        self,
-        number: int,
-        compressed: bytes,
-        size: int,
-        ids: Collection[str],
-        left: int,
-        seen: int,
-        summary: PageSummary,
-    ) -> None:
-        self.number, self.bytes, self.summary = number, compressed, summary
-        self.first_id, self.last_id = min(ids, default=""), max(ids, default="")
-        """The bounds of their ids, as text: no id with a given prefix is outside of them."""
-        self.share = size // max(1, len(ids))
-        """The bytes that one of them has in a snapshot, on average."""
-        self.left = left
-        """The records that are not held in another way by now."""
-        self.seen = seen
 
 
 class JobGroup(NamedTuple):
@@ -281,6 +251,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self._records.update(dict.fromkeys(records, page))
         for job_id, info in kept.items():
             self[job_id] = info
+            if self._section is not None:
+                self._section.page_of[job_id] = number
         self.states.update([info.state for info in packed])
         self._election_bytes += sum(map(election_bytes, packed))
         if kept:
@@ -290,9 +262,35 @@ class JobRecords(MutableMapping[str, JobInfo]):
             self._packed[number] = page
             self._count(page)
 
-    def page(self, members: Iterable[str]) -> bytes:
+    def admit_waiting(self, number: int, head: PageHead, compressed: bytes, size: int, seen: int) -> int:
+        """Takes the records of a page by its head, and decodes none of them. Returns the bytes of their histories."""
+        ids = head.ids
+        page = PackedPage(number, compressed, size, ids, len(ids), seen, self._kinds.summary_of(head))
+        self._records.update(dict.fromkeys(ids, page))
+        for kind, count in head.kinds:
+            self.states[kind.state] += count
+        lines = [line for _, line in self.elections[seen:] if line]
+        elected = (
+            len(ids) * len(lines[-1]) if lines else head.elected
+        )  # of elections in a row a history keeps the newest
+        self._election_bytes += elected
+        self._packed[number] = page
+        self._count(page)
+        return head.history - head.elected + elected
+
+    def saved(self, number: int, members: Sequence[str]) -> SavedRecords:
         """Returns the bytes with which a page is saved."""
-        return _encode({job_id: self._raw(job_id, self._records[job_id]) for job_id in members})
+        page = self._packed.get(number)
+        if page is not None and page.left == page.count == len(members) and page.seen == len(self.elections):
+            compressed, size = page.bytes, page.size  # it holds them all, as they are
+        else:
+            encoded = _encode({job_id: self._raw(job_id, self._records[job_id]) for job_id in members})
+            compressed, size = zlib.compress(encoded, LEVEL), len(encoded)
+        return SavedRecords(compressed, size, head_of(map(self._seen, members), self._kinds))
+
+    def _seen(self, job_id: str) -> JobInfo:
+        found = self._records[job_id]
+        return found if type(found) is JobInfo else self._copy(job_id, found)
 
     def saw_election(self, at: float, line: bytes) -> tuple[int, int]:
         """Has the packed jobs see an election. Returns by how many bytes it changed their histories, and the number of lines that were added."""
@@ -316,7 +314,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
     def _open(self, page: PackedPage) -> dict[str, msgspec.Raw]:
         found = self._opened.get(page)
         if found is None:
-            found = self._opened[page] = _decode_page(zlib.decompress(page.bytes))
+            found = self._opened[page] = _decode_page(unpacked("jobs", page.bytes, page.size).encoded)
             if len(self._opened) > OPENED:
                 del self._opened[next(iter(self._opened))]
         return found

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tenure.attempt_data import LIVE_TTL_S, HandedResult
 from tenure.jobs import budget
 from tenure.jobs.attempts import charged, held_by_another
-from tenure.jobs.book import JobBook, Lane, WorkflowKey, lane_of
+from tenure.jobs.book import JobBook
 from tenure.jobs.catalogue import is_served, served_key
 from tenure.jobs.door import candidates
 from tenure.jobs.endings import has_live_parent, left_a_message
@@ -27,6 +27,7 @@ from tenure.jobs.queues import opens_at, room
 from tenure.jobs.result_flow import handed_result
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import stop_words
+from tenure.jobs.work_indexes import Lane, WorkflowKey, lane_of
 
 
 class Dispatch(NamedTuple):

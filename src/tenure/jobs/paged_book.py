@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Literal
+
 import msgspec
 
 from tenure.jobs.book import BookState, JobBook
+from tenure.jobs.budget import encoded_bytes
 from tenure.jobs.fold import read_snapshot
-from tenure.jobs.job_records import SeenElection
+from tenure.jobs.model import JobInfo
+from tenure.jobs.packed_pages import SeenElection
+from tenure.jobs.page_heads import PageHead, Run, read_head
 from tenure.jobs.settings import JobSettings
-from tenure.jobs.state_pages import (
-    PAGED_VERSION,
-    SECTIONS,
-    PageCut,
-    PageRef,
-    SavedElection,
-    Section,
-    SectionRoots,
-    StatePages,
-    compressed,
-    read_page,
-    unpacked,
-)
+from tenure.jobs.state_pages import PAGED_VERSION, PageCut, PageRef, SavedElection, SectionRoots, StatePages
+from tenure.jobs.stored_pages import SECTIONS, Section, Unpacked, parted, read_page, unpacked
 
 
 class BookRoot(msgspec.Struct, kw_only=True):
@@ -47,12 +42,13 @@ def cut_pages(book: JobBook, seq: int, epoch: int) -> PageCut:
     """Returns what saves the book as it is now, the fold up to `seq`. It costs what changed since the pages in force were written."""
     pages = book.pages
     assert pages is not None, "its format was not raised"
-    refs, blobs = pages.changed_pages(book, seq, epoch)
+    packed = pages.pack(book, pages.changed(), seq, epoch)
+    refs = pages.refs(packed)
     pages.forget_elections(refs, seq)
     rest = msgspec.structs.replace(book.state, jobs={}, archive={}, tombstones={})
     root = _encode(BookRoot(layout=pages.layout, state=rest, sections=pages.roots(refs), elections=pages.elections))
     book.size.measured(len(root) + pages.weight(refs))
-    return PageCut(seq, root, blobs, refs)
+    return PageCut(seq, root, packed, refs, pages.keys(packed))
 
 
 def repaged(snapshot: bytes, seq: int, epoch: int) -> PageCut:
@@ -73,7 +69,6 @@ class PagedRestore:
         self.book = JobBook(settings, root.state)
         self.book.pages = self._pages = StatePages(root.layout)
         self._pages.elections = root.elections
-        self._pages.adopt(root.sections, root.layout)
         for name, section in root.sections.items():
             self._pages.sections[name].begin(section)
         lines = bool(self.book.settings.history_limit)
@@ -82,17 +77,84 @@ class PagedRestore:
         ]
 
     def add(self, section: Section, ref: PageRef, stored: bytes) -> None:
-        encoded = unpacked(section, stored, ref.size)
-        records = read_page(section, encoded)
-        if section == "jobs":
-            records = {
-                info.id: info for info in records.values()
-            }  # the indexes keep the id that is in the record: so it is in memory once
-        self._pages.sections[section].hold(ref.number, records, ref.seq)
+        """Takes a page. What stands behind its records is believed only where it is the head of a page of this release; else the records are read."""
         self.book.size.grew(ref.size)
-        if section == "jobs":
-            seen = len(self._pages.elections) - len(self._pages.lacking(ref))
-            self.book.size.grew(self._pages.lacking_bytes(ref, len(records)))
-            self.book.admit_jobs(ref.number, records, compressed(stored), len(encoded), seen)
+        if section != "jobs":
+            records = read_page(section, unpacked(section, stored, ref.size).encoded)
+            self._hold(section, ref, records)
+            self._pages.sections[section].page_of.update(dict.fromkeys(records, ref.number))
+            self._admit(section, records)
+            return
+        compressed, encoded_head = parted(stored)
+        head = read_head(encoded_head)
+        if head is not None and not self._takes_turns(head):
+            self._hold("jobs", ref, head.ids)
+            self._admit_waiting(ref.number, head, compressed, ref.size, self._seen(ref, len(head.ids)))
+            return
+        page = unpacked("jobs", stored, ref.size)
+        # The indexes keep the id that is in the record: so it is in memory once.
+        jobs: dict[str, JobInfo] = {info.id: info for info in read_page("jobs", page.encoded).values()}
+        self._hold("jobs", ref, jobs)
+        self._admit_jobs(ref.number, jobs, page, self._seen(ref, len(jobs)))
+
+    def _hold(self, section: Section, ref: PageRef, names: Iterable[str]) -> None:
+        self._pages.sections[section].hold(ref, names)
+
+    def _seen(self, ref: PageRef, records: int) -> int:
+        """Returns how many of the elections that this book knows a page has seen, and counts the bytes of the others."""
+        self.book.size.grew(self._pages.lacking_bytes(ref, records))
+        return len(self._pages.elections) - len(self._pages.lacking(ref))
+
+    def _takes_turns(self, head: PageHead) -> bool:
+        """Returns True where some of these jobs take turns by a key, which only their records have."""
+        queues = self.book.state.queues
+        for _, needs, _ in head.runs:
+            record = queues.get(needs.lane[0])
+            if needs.has_own_key or (record is not None and record.concurrency_key):
+                return True
+        return False
+
+    def _admit(self, section: Literal["archive", "tombstones"], records: dict[str, Any]) -> None:
+        """Takes records in the order of pages. Nothing is counted but shares and histories."""
+        book = self.book
+        book.size.shares[section] += sum(encoded_bytes(name, record) for name, record in records.items())
+        if section == "tombstones":
+            book.state.tombstones.update(records)
         else:
-            self.book.admit(section, records)
+            book.remember(records)
+            book.keys.update({one.idempotency_key: job_id for job_id, one in records.items() if one.idempotency_key})
+            book.unique.admit(records)
+
+    def _admit_jobs(self, number: int, records: dict[str, JobInfo], page: Unpacked, seen: int) -> None:
+        """Takes the jobs of a page that has seen the first `seen` of the elections that this book knows."""
+        for info in records.values():
+            self.book.jobs.elect(info, seen)
+            self.book.size.history += sum(map(len, info.history))
+            self.book.index(info)
+        self.book.jobs.admit(number, records, page.compressed, len(page.encoded), seen)
+
+    def _admit_waiting(self, number: int, head: PageHead, compressed: bytes, size: int, seen: int) -> None:
+        """As `_admit_jobs`, for jobs that only wait for their turn."""
+        book, ids = self.book, head.ids
+        first = 0
+        for run in head.runs:
+            self._wait_again(range(first, first + run.jobs), run, head)
+            first += run.jobs
+        book.attended.update({ids[place]: None for place in head.attended})
+        book.keys.update({key: ids[place] for place, key in head.keys.items()})
+        for place, (name, submitted_at) in head.unique.items():
+            book.unique.note(name, ids[place], submitted_at)
+        book.size.history += book.jobs.admit_waiting(number, head, compressed, size, seen)
+
+    def _wait_again(self, places: range, run: Run, head: PageHead) -> None:
+        book, ids = self.book, head.ids
+        needs = book.needs.shared(run.needs)
+        sent = [ids[place] for place in places if place not in head.resting]
+        if sent:
+            book.queued.put_all(sent, run.name, needs)
+            queue = needs.lane[0]
+            book.in_queue[queue] = book.in_queue.get(queue, 0) + len(sent)
+        if len(sent) < run.jobs:
+            for place in places:
+                if place in head.resting:
+                    book.resting.put((ids[place], run.name), needs, *head.resting[place])

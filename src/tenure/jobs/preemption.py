@@ -15,7 +15,8 @@ from tenure.jobs.attempt_rest import is_new_mark
 from tenure.jobs.states import AttemptStop, WorkflowState
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import JobBook, WorkflowKey
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.work_indexes import WorkflowKey
 
 LOOKED_AT = 100
 """The waiting work of one lane that is looked at in one round, oldest first: the rest waits for the next round."""

@@ -10,15 +10,18 @@ An election changes every live job. The root holds it instead: the pages that we
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import accumulate, chain
+from operator import attrgetter, mul
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tenure.errors import EngineVersionError
 from tenure.jobs.decisions import Event, encode_event
-from tenure.jobs.model import ArchivedJob, JobInfo, Tombstone
+from tenure.jobs.stored_pages import CHUNK_BYTES, SECTIONS, Section, chunks_of
 
 if TYPE_CHECKING:
     from tenure.jobs.book import BookState, JobBook
@@ -29,17 +32,8 @@ PAGE_RECORDS = 64
 """The most records of a page. One change writes a whole page, so it must be small; each page is one line of the root, so it must not be tiny."""
 PAGE_BYTES = 262_144
 """No record joins a page that has so many bytes already."""
-CHUNK_BYTES = 4_194_304
-"""The most bytes under one key. A page whose records have grown beyond it takes several."""
-LEVEL = 1
-"""The records of a page are alike: this level leaves 3 in 100 bytes of them, and takes a sixth of the time of the usual one."""
-_COMPRESSED = b"\x78"
-"""The first byte of what is compressed. No page that is not begins with it, because the code of a map in msgpack is above 0x7f."""
 MOST_ELECTIONS = 64
 """Pages that were written so many elections ago are written again, so that the list of elections stays short."""
-
-Section = Literal["jobs", "archive", "tombstones"]
-SECTIONS: tuple[Section, ...] = ("jobs", "archive", "tombstones")
 
 
 class PageRef(msgspec.Struct, frozen=True, array_like=True):
@@ -78,27 +72,40 @@ SectionRoots = dict[Section, SectionRoot]
 PageName = tuple[Section, int]
 
 
-class PageCut(NamedTuple):
-    """Holds the bytes that save the state of one moment: the pages that changed, and the root, which is written last."""
-
-    seq: int
-    root: bytes
-    blobs: dict[str, bytes]
-    """Maps each key to the bytes to write under it."""
-    refs: PageRefs
-
-
 class PackedPages(NamedTuple):
     """Some pages, as they are at one moment."""
 
     refs: PageRefs
     blobs: dict[str, bytes]
+    """Maps each key to the bytes to write under it."""
+
+
+class PageCut(NamedTuple):
+    """Holds the bytes that save the state of one moment: the pages that changed, and the root, which is written last."""
+
+    seq: int
+    root: bytes
+    packed: PackedPages
+    """The pages that are written with it."""
+    refs: PageRefs
+    """All pages that the root names."""
+    named: frozenset[str]
+    """Their keys."""
+
+    @property
+    def blobs(self) -> dict[str, bytes]:
+        return self.packed.blobs
 
 
 class PagedSection:
-    """Places the records of one dictionary of the state in pages."""
+    """Places the records of one dictionary of the state in pages, and knows which of these are saved.
 
-    def __init__(self) -> None:
+    A leader saves every few thousand events, and a million jobs have 15,000 pages. So what a saving asks of all pages takes no step of Python for each:
+    it is kept here, or it is one call over a whole dictionary (decision 1001).
+    """
+
+    def __init__(self, name: Section) -> None:
+        self.name: Section = name
         self.page_of: dict[str, int] = {}
         """Maps the records that `packed_in` does not know to their pages."""
         self.packed_in: Callable[[str], int | None] = lambda name: None
@@ -107,6 +114,12 @@ class PagedSection:
         """Maps each page that has records to their ids, in their order."""
         self.changed_at: dict[int, int] = {}
         """Maps each such page to the sequence of its last change."""
+        self.saved: dict[int, PageRef] = {}
+        """Maps each such page to the newest form of it that is in the store, whether or not a root names that already. Only a leader needs it."""
+        self.stale: dict[int, None] = {}
+        """Such pages that have to be written: each that is not in `saved`, and each that changed since."""
+        self._keys: dict[int, list[str]] = {}
+        """Maps pages of `saved` to their keys, once somebody asked."""
         self.number = self.records = self.bytes = 0
 
     def came(self, name: str, size: int, seq: int) -> None:
@@ -117,7 +130,7 @@ class PagedSection:
             self.number, self.records, self.bytes = self.number + 1, 0, 0
         self.page_of[name] = self.number
         self.members.setdefault(self.number, []).append(name)
-        self.changed_at[self.number] = seq
+        self._changed(self.number, seq)
         self.records, self.bytes = self.records + 1, self.bytes + size
 
     def page(self, name: str) -> int | None:
@@ -127,7 +140,11 @@ class PagedSection:
 
     def changed(self, name: str, seq: int) -> None:
         if (number := self.page(name)) is not None:
-            self.changed_at[number] = seq
+            self._changed(number, seq)
+
+    def _changed(self, number: int, seq: int) -> None:
+        self.changed_at[number] = seq
+        self.stale[number] = None
 
     def left(self, name: str, seq: int) -> None:
         number = self.page(name)
@@ -136,15 +153,54 @@ class PagedSection:
         self.page_of.pop(name, None)
         members = self.members[number]
         members.remove(name)
-        self.changed_at[number] = seq
+        self._changed(number, seq)
         if not members:
-            del self.members[number], self.changed_at[number]
+            del self.members[number], self.changed_at[number], self.stale[number]
+            self.saved.pop(number, None)
+            self._keys.pop(number, None)
 
-    def hold(self, number: int, names: Iterable[str], seq: int) -> None:
-        """Takes the records of a page that was read."""
-        self.members[number] = list(names)
-        self.page_of.update(dict.fromkeys(self.members[number], number))
-        self.changed_at[number] = seq
+    def hold(self, ref: PageRef, names: Iterable[str]) -> None:
+        """Takes the records of a page that was read. Whoever holds them says which page each is in."""
+        self.members[ref.number] = list(names)
+        self.changed_at[ref.number] = ref.seq
+        self._put(ref)
+
+    def wrote(self, refs: Iterable[PageRef]) -> None:
+        """Notes that these forms of pages are in the store."""
+        for ref in refs:
+            if ref.number in self.members:
+                self._put(ref)
+                if self.changed_at[ref.number] <= ref.seq:
+                    self.stale.pop(ref.number, None)
+
+    def _put(self, ref: PageRef) -> None:
+        self.saved[ref.number] = ref
+        self._keys.pop(ref.number, None)
+
+    def adopt(self, refs: Iterable[PageRef]) -> None:
+        """Takes these forms of pages as those that are saved, and no others."""
+        self.saved, self._keys = {ref.number: ref for ref in refs if ref.number in self.members}, {}
+        self.stale = {
+            number: None
+            for number, at in self.changed_at.items()
+            if (ref := self.saved.get(number)) is None or at > ref.seq
+        }
+
+    def outdate(self, seq: int) -> None:
+        """Has the pages written again whose saved form is older than `seq`."""
+        self.stale.update({number: None for number, ref in self.saved.items() if ref.seq < seq})
+
+    def refs(self, packed: dict[int, PageRef]) -> dict[int, PageRef]:
+        """Returns all pages as they are saved once those that are packed are written, in their order."""
+        known = self.saved | packed
+        return dict(zip(self.members, map(known.__getitem__, self.members), strict=True))
+
+    def keys(self, packed: dict[int, PageRef]) -> set[str]:
+        """Returns the keys of these pages."""
+        for number in self.saved.keys() - self._keys.keys():
+            self._keys[number] = self.saved[number].keys(self.name)
+        lists = self._keys | {number: ref.keys(self.name) for number, ref in packed.items()}
+        return set(chain.from_iterable(lists.values()))
 
     def begin(self, root: SectionRoot) -> None:
         self.number, self.records, self.bytes = root.number, root.records, root.bytes
@@ -156,13 +212,9 @@ class StatePages:
     def __init__(self, layout: int) -> None:
         self.layout = layout
         """The sequence at which records were first placed. Pages of another layout hold other records under the same number."""
-        self.sections: dict[Section, PagedSection] = {name: PagedSection() for name in SECTIONS}
+        self.sections: dict[Section, PagedSection] = {name: PagedSection(name) for name in SECTIONS}
         self.elections: list[SavedElection] = []
         """The elections that some saved page may lack, oldest first."""
-        self.refs: PageRefs = {name: {} for name in SECTIONS}
-        """The pages of the root that is in force. Only the leader needs them, and reads them when its term begins."""
-        self.ahead: PageRefs = {name: {} for name in SECTIONS}
-        """The pages that were written since, for the next root to name. One that changes once more is written again."""
 
     @classmethod
     def of(cls, state: BookState, seq: int) -> StatePages:
@@ -185,71 +237,52 @@ class StatePages:
         if type(event).__name__ == "LeaderElected":
             self.elections.append(SavedElection(seq, encoded or encode_event(event)))
             del self.elections[: -4 * MOST_ELECTIONS]
+            self._outdate()
 
     def adopt(self, sections: SectionRoots, layout: int) -> None:
         """Takes the pages of the root that is in force as those that are saved: none of them where the root has another layout."""
-        self.in_force({name: {} for name in SECTIONS})
-        if layout == self.layout:
-            self.refs |= {name: {ref.number: ref for ref in sections[name].pages} for name in sections}
+        for name, section in self.sections.items():
+            section.adopt(sections[name].pages if layout == self.layout and name in sections else ())
+        self._outdate()
+
+    def _outdate(self) -> None:
+        """Has pages written again that lack so many elections that the list of these would become long."""
+        if len(self.elections) > MOST_ELECTIONS:
+            self.sections["jobs"].outdate(self.elections[-MOST_ELECTIONS].seq)
 
     def lacking(self, ref: PageRef) -> list[SavedElection]:
         """Returns the elections that a saved page lacks."""
         return [one for one in self.elections if one.seq > ref.seq]
 
-    def in_force(self, refs: PageRefs) -> None:
-        """Notes that a root is in force, and the pages that it names."""
-        self.refs, self.ahead = refs, {name: {} for name in SECTIONS}
-
     def changed(self) -> list[PageName]:
         """Returns the pages that are not written as they are now."""
-        stale = self._stale()
-        return [
-            (name, number)
-            for name, section in self.sections.items()
-            for number in section.members
-            if self._written(name, number, stale) is None
-        ]
+        return [(name, number) for name, section in self.sections.items() for number in sorted(section.stale)]
 
     def pack(self, book: JobBook, some: Iterable[PageName], seq: int, epoch: int) -> PackedPages:
         """Returns the bytes of some pages as they are now. It leaves out those that are gone, or written meanwhile."""
-        stale = self._stale()
         packed = PackedPages({name: {} for name in SECTIONS}, {})
         for name, number in some:
-            members = self.sections[name].members.get(number)
-            if members is not None and self._written(name, number, stale) is None:
-                encoded = book.encoded_page(name, members)
-                stored = zlib.compress(encoded, LEVEL)
-                ref = PageRef(number, seq, epoch, len(encoded), -(-len(stored) // CHUNK_BYTES))
-                packed.blobs.update(zip(ref.keys(name), _chunks(stored), strict=True))
+            section = self.sections[name]
+            if number in section.stale:
+                saved = book.saved_page(name, number, section.members[number])
+                stored = saved.stored
+                ref = PageRef(number, seq, epoch, saved.size, -(-len(stored) // CHUNK_BYTES))
+                packed.blobs.update(zip(ref.keys(name), chunks_of(stored), strict=True))
                 packed.refs[name][number] = ref
         return packed
 
     def wrote(self, packed: PackedPages) -> None:
-        """Notes that these pages are in the store, so that the next root may name them."""
+        """Notes that these pages are in the store, so that roots may name them. One that changes once more is written again."""
         for name, pages in packed.refs.items():
-            self.ahead[name].update(pages)
+            self.sections[name].wrote(pages.values())
 
-    def changed_pages(self, book: JobBook, seq: int, epoch: int) -> tuple[PageRefs, dict[str, bytes]]:
-        """Returns all pages as they are to be saved, and the bytes of those that are not written yet. It encodes only what changed."""
-        packed, stale = self.pack(book, self.changed(), seq, epoch), self._stale()
-        refs: PageRefs = {
-            name: {
-                number: packed.refs[name].get(number) or _sure(self._written(name, number, stale))
-                for number in section.members
-            }
-            for name, section in self.sections.items()
-        }
-        return refs, packed.blobs
+    def refs(self, packed: PackedPages) -> PageRefs:
+        """Returns all pages as they are saved once `packed` is written."""
+        return {name: section.refs(packed.refs[name]) for name, section in self.sections.items()}
 
-    def _stale(self) -> int:
-        return self.elections[-MOST_ELECTIONS].seq if len(self.elections) > MOST_ELECTIONS else 0
-
-    def _written(self, name: Section, number: int, stale: int) -> PageRef | None:
-        """Returns the page in the store that holds what the page holds now; None where it has to be written."""
-        ref = self.ahead[name].get(number) or self.refs[name].get(number)
-        if ref is None or self.sections[name].changed_at[number] > ref.seq or (name == "jobs" and ref.seq < stale):
-            return None
-        return ref
+    def keys(self, packed: PackedPages) -> frozenset[str]:
+        """Returns the keys of these pages."""
+        return frozenset().union(*(section.keys(packed.refs[name]) for name, section in self.sections.items()))
 
     def roots(self, refs: PageRefs) -> SectionRoots:
         return {
@@ -259,18 +292,18 @@ class StatePages:
 
     def forget_elections(self, refs: PageRefs, seq: int) -> None:
         """Drops the elections that every page of `refs` has."""
-        oldest = min((ref.seq for ref in refs["jobs"].values()), default=seq)
+        oldest = min(map(_SEQ, refs["jobs"].values()), default=seq)
         self.elections = [one for one in self.elections if one.seq > oldest]
 
     def weight(self, refs: PageRefs) -> int:
         """Returns the most bytes that the records of all pages have: as they were saved, with the elections that they lack."""
-        count = 0
-        for name, pages in refs.items():
-            members = self.sections[name].members
-            for number, ref in pages.items():
-                count += ref.size
-                if name == "jobs" and self.elections:
-                    count += self.lacking_bytes(ref, len(members.get(number, ())))
+        count = sum(sum(map(_SIZE, pages.values())) for pages in refs.values())
+        if self.elections:
+            # What a page lacks begins with the first election after it, and each part of the list has its bytes.
+            since = [0, *accumulate(len(one.event) + _LINE for one in reversed(self.elections))][::-1]
+            seen = partial(bisect_right, [one.seq for one in self.elections])
+            lacking = map(since.__getitem__, map(seen, map(_SEQ, refs["jobs"].values())))
+            count += sum(map(mul, lacking, map(len, self.sections["jobs"].members.values())))
         return count
 
     def lacking_bytes(self, ref: PageRef, records: int) -> int:
@@ -282,59 +315,7 @@ _LINE = 32
 """The bytes that a line of history, the token and the times of an election take beside the event itself."""
 
 
-def _sure(ref: PageRef | None) -> PageRef:
-    assert ref is not None, "every page that changed was packed"
-    return ref
-
-
-def keys_of(refs: PageRefs) -> dict[str, None]:
-    """Returns the keys of all pages that a root names."""
-    return dict.fromkeys(key for name, pages in refs.items() for ref in pages.values() for key in ref.keys(name))
-
-
-def _chunks(stored: bytes) -> Iterator[bytes]:
-    for start in range(0, len(stored), CHUNK_BYTES):
-        part = stored[start : start + CHUNK_BYTES]
-        yield zlib.crc32(part).to_bytes(4, "little") + part
-
-
-def joined(chunks: Iterable[bytes]) -> bytes | None:
-    """Returns the bytes of a page as they are stored; None where a checksum is wrong."""
-    parts: list[bytes] = []
-    for chunk in chunks:
-        if zlib.crc32(chunk[4:]).to_bytes(4, "little") != chunk[:4]:
-            return None
-        parts.append(chunk[4:])
-    return b"".join(parts)
-
-
-def compressed(stored: bytes) -> bytes:
-    return stored if stored.startswith(_COMPRESSED) else zlib.compress(stored, LEVEL)
-
-
-def unpacked(section: Section, stored: bytes, size: int) -> bytes:
-    """Returns the bytes of the records of a page, `size` at most. Pages of the time before they were compressed are as they are. Raises `EngineVersionError`."""
-    if not stored.startswith(_COMPRESSED):
-        return stored
-    inflating = zlib.decompressobj()
-    try:
-        encoded = inflating.decompress(stored, max(1, size))
-    except zlib.error as error:
-        raise EngineVersionError(f"a page of {section} cannot be read: {error}") from error
-    if not inflating.eof:
-        raise EngineVersionError(
-            f"a page of {section} cannot be read: it has more than the {size} bytes that it should"
-        )
-    return encoded
-
-
-def read_page(section: Section, encoded: bytes) -> dict[str, Any]:
-    """Returns the records of a page, by their ids, in their order. Raises `EngineVersionError`."""
-    try:
-        records: dict[str, Any] = _DECODERS[section].decode(encoded)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngineVersionError(f"a page of {section} cannot be read: {error}") from error
-    return records
+_SEQ, _SIZE = attrgetter("seq"), attrgetter("size")
 
 
 def is_paged(snapshot: bytes) -> bool:
@@ -357,8 +338,3 @@ class _Version(msgspec.Struct):
 
 _version = msgspec.msgpack.Decoder(_Version)
 _encode = msgspec.msgpack.Encoder().encode
-_DECODERS: dict[Section, msgspec.msgpack.Decoder[Any]] = {
-    "jobs": msgspec.msgpack.Decoder(dict[str, JobInfo]),
-    "archive": msgspec.msgpack.Decoder(dict[str, ArchivedJob]),
-    "tombstones": msgspec.msgpack.Decoder(dict[str, Tombstone]),
-}

@@ -24,7 +24,8 @@ from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.states import Undoes, WorkflowState
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import JobBook, WorkflowKey
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.work_indexes import WorkflowKey
 
 MOST_SIGNALS = 1_000
 """The most signals that one job keeps."""

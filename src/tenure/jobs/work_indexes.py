@@ -10,18 +10,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tenure.jobs.catalogue import ServedKey, served_key
-from tenure.jobs.model import WorkflowRecord
+from tenure.jobs.door import DEFAULT_QUEUE
+from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.states import WorkflowState
 from tenure.timers import Timers
 
-if TYPE_CHECKING:
-    from tenure.jobs.book import Lane, WorkflowKey
-
-
+WorkflowKey = tuple[str, str]
+"""(job id, workflow name)."""
+Lane = tuple[str, int]
+"""(queue, priority)."""
 MOST_SHARED = 10_000
 """The needs that are remembered so that jobs share them. Beyond that they are begun anew: that costs memory, and nothing else."""
 
@@ -44,6 +45,12 @@ class WorkNeeds(NamedTuple):
         return self.served[2]
 
 
+def lane_of(info: JobInfo) -> Lane:
+    """Returns the lane of a job. A job of an earlier release that left queue or priority out has the defaults of then."""
+    submission = info.job.submission
+    return submission.queue or DEFAULT_QUEUE, submission.priority or 0
+
+
 class NeedsTable:
     """Gives the same object for the same needs."""
 
@@ -61,6 +68,11 @@ class NeedsTable:
                 self._known.clear()
             found = self._known[place] = WorkNeeds(served_key(lane, workflow), by_workflow, has_own_key)
         return found
+
+    def shared(self, needs: WorkNeeds) -> WorkNeeds:
+        """Returns the object that stands for equal needs here."""
+        place = (needs.lane, needs.function, needs.served[3], needs.by_workflow, needs.has_own_key)
+        return self._known.setdefault(place, needs)
 
 
 class RestingAttempt(NamedTuple):
@@ -159,6 +171,11 @@ class WaitingWork:
         else:
             held[key] = needs
 
+    def put_all(self, job_ids: Sequence[str], name: str, needs: WorkNeeds) -> None:
+        """Puts the workflow `name` of each of these jobs, which has no other and is not here yet."""
+        keys: Iterable[str | WorkflowKey] = job_ids if name == needs.function else [(one, name) for one in job_ids]
+        self._held.update(dict.fromkeys(keys, needs))
+
     def pop(self, key: WorkflowKey) -> WorkNeeds | None:
         """Removes the attempt, and returns its needs; None where it does not wait here."""
         if not self._by_id(key):
@@ -173,7 +190,7 @@ class WaitingWork:
         return needs is not None and needs.function == key[1]
 
 
-class QueuedWork(dict["Lane", WaitingWork]):
+class QueuedWork(dict[Lane, WaitingWork]):
     """Attempts in the engine that no worker has started, oldest first in each lane."""
 
     def __init__(self) -> None:
@@ -182,11 +199,19 @@ class QueuedWork(dict["Lane", WaitingWork]):
         """Maps needs to the number of attempts that have them."""
 
     def put(self, key: WorkflowKey, needs: WorkNeeds) -> None:
+        self._lane(needs).put(key, needs)
+        self.counts[needs] = self.counts.get(needs, 0) + 1
+
+    def put_all(self, job_ids: Sequence[str], name: str, needs: WorkNeeds) -> None:
+        """As `WaitingWork.put_all`."""
+        self._lane(needs).put_all(job_ids, name, needs)
+        self.counts[needs] = self.counts.get(needs, 0) + len(job_ids)
+
+    def _lane(self, needs: WorkNeeds) -> WaitingWork:
         waiting = self.get(needs.lane)
         if waiting is None:
             waiting = self[needs.lane] = WaitingWork()
-        waiting.put(key, needs)
-        self.counts[needs] = self.counts.get(needs, 0) + 1
+        return waiting
 
     def drop(self, key: WorkflowKey, lane: Lane) -> None:
         waiting = self.get(lane)

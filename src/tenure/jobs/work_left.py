@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from tenure.jobs.book import JobBook, lane_of
+from tenure.jobs.book import JobBook
 from tenure.jobs.learned_rates import usual
 from tenure.jobs.model import JobInfo, WorkflowRecord
+from tenure.jobs.work_indexes import lane_of
 
 UNKNOWN_S = 60.0
 """Work of which too little has completed to say how long it takes counts as a minute, until it has lasted longer than that."""

@@ -17,7 +17,8 @@ from tenure.jobs.state_records import EVICTED, DrainRecord, WorkerRecord
 from tenure.jobs.states import AttemptCause
 
 if TYPE_CHECKING:
-    from tenure.jobs.book import JobBook, WorkflowKey
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.work_indexes import WorkflowKey
 
 
 class EvictWorker(Command, frozen=True, kw_only=True):

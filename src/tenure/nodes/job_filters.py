@@ -10,8 +10,9 @@ from tenure.control.messages.jobs import ListJobs
 from tenure.jobs.arguments import any_has_argument
 from tenure.jobs.book import JobBook
 from tenure.jobs.job_kinds import JobKind, PageSummary
-from tenure.jobs.job_records import JobGroup, JobRecords, PackedPage
+from tenure.jobs.job_records import JobGroup, JobRecords
 from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.packed_pages import PackedPage
 from tenure.jobs.states import JobState
 
 

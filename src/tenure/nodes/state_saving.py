@@ -18,7 +18,8 @@ from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Journal, Store
 from tenure.errors import JournalDamagedError
-from tenure.jobs.state_pages import PageRef, Section, joined
+from tenure.jobs.state_pages import PageRef
+from tenure.jobs.stored_pages import Section, joined
 
 READ_AT_ONCE = 32
 """The pages that are read by one call: some megabytes."""
@@ -162,8 +163,10 @@ class StateSaver:
 
     def __init__(self, journal: Journal, pages: Store, calls: Calls, clock: Clock) -> None:
         self._journal, self._pages, self._calls, self._clock = journal, pages, calls, clock
+        self._named: frozenset[str] = frozenset()
+        """The pages that the snapshot in force names."""
         self._needed_until: dict[str, float] = {}
-        """Maps each page that is in the store to the time at which it may be deleted. Each saving that names it puts that off."""
+        """Maps each other page that is in the store to the time at which it may be deleted."""
         self._listed = False
         self._written = 0
         """The pages that were written since the last deletion."""
@@ -198,9 +201,12 @@ class StateSaver:
     async def _sweep(self, named: frozenset[str]) -> None:
         """Deletes pages that no snapshot has named for a while."""
         now = self._clock.boottime()
+        for key in named - self._named:
+            self._needed_until.pop(key, None)
+        self._needed_until.update(dict.fromkeys(self._named - named, now + UNNAMED_FOR_S))
+        self._named = named
         if not self._listed:
             await self._list(now)
-        self._needed_until.update(dict.fromkeys(named, now + UNNAMED_FOR_S))
         due = (key for key, until in self._needed_until.items() if until <= now)
         most, self._written = DELETED_AT_ONCE + self._written, 0
         for key in list(islice(due, most)):
@@ -211,6 +217,6 @@ class StateSaver:
         """Finds the pages that the last leader left, of a saving that it did not finish or a page that it did not delete."""
         after: str | None = None
         while keys := await self._calls.run(self._pages.list, "", after=after):
-            self._needed_until.update(dict.fromkeys(keys, now + UNNAMED_FOR_S))
+            self._needed_until.update({key: now + UNNAMED_FOR_S for key in keys if key not in self._named})
             after = keys[-1]
         self._listed = True

@@ -28,7 +28,7 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld
 from tenure.jobs.outbox import keep_archive, to_archive, to_expire
 from tenure.jobs.paged_book import PagedRestore, cut_pages, read_root
-from tenure.jobs.state_pages import PageName, is_paged, keys_of
+from tenure.jobs.state_pages import PageName, is_paged
 from tenure.jobs.states import AttemptCause
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import FailedOn, concerns_all
@@ -69,11 +69,7 @@ class DatacenterRules:
         if (pages := book.pages) is None:
             return StateCut(seq, book.snapshot())
         cut = cut_pages(book, seq, epoch)
-
-        def kept() -> None:
-            pages.in_force(cut.refs)
-
-        return StateCut(seq, cut.root, cut.blobs, frozenset(keys_of(cut.refs)), kept)
+        return StateCut(seq, cut.root, cut.blobs, cut.named, partial(pages.wrote, cut.packed))
 
     def changed(self, book: JobBook) -> list[PageName]:
         return book.pages.changed() if book.pages is not None else []

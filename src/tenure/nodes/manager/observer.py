@@ -32,9 +32,9 @@ from tenure.jobs.alarms import (
 )
 from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
 from tenure.jobs.attempts import WorkflowStarted
-from tenure.jobs.book import Lane, lane_of
 from tenure.jobs.decisions import Event
 from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.work_indexes import Lane, lane_of
 from tenure.logs import NodeLog
 from tenure.nodes.engine_time import clock_alarms
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership

@@ -44,11 +44,11 @@ from tenure.engines.checks import check_name
 from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox, Store
 from tenure.errors import ConfigurationError, EngineError, EngineUnavailableError
 from tenure.jobs import JobBook, Outcome
-from tenure.jobs.book import Lane
 from tenure.jobs.catalogue import lane_named
 from tenure.jobs.fair_lanes import busiest_keys
 from tenure.jobs.mailbox_names import mailbox_name, work_mailbox
 from tenure.jobs.queues import QueueRecord, SetQueue, settings_of
+from tenure.jobs.work_indexes import Lane
 from tenure.jobs.workers import DrainWorker
 from tenure.nodes.gossip_pool import MANAGERS, NODES
 from tenure.nodes.job_listing import workflow_list

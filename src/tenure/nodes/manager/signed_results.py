@@ -17,12 +17,12 @@ from tenure.engines.checked_mailbox import UNDECODABLE
 from tenure.engines.contracts import Mailbox, Message, Withdrawal
 from tenure.jobs import Decision
 from tenure.jobs.attempts import RecordWithdrawn
-from tenure.jobs.book import WorkflowKey
 from tenure.jobs.decisions import Command
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.outbox import mailbox_of, message_key
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unsigned_results import FailUnsigned, RefuseUnsigned, to_follow_up
+from tenure.jobs.work_indexes import WorkflowKey
 from tenure.nodes.manager.ledger import JobMandate, ResultIntake
 from tenure.nodes.manager.result_commands import Recorded, attempt_of
 from tenure.nodes.term_leader import JobStrikes

@@ -16,7 +16,6 @@ from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import ConfigurationError
 from tenure.health.least_loss import MarkWatch, Saved
 from tenure.jobs import JobBook
-from tenure.jobs.book import WorkflowKey, lane_of
 from tenure.jobs.mailbox_names import mailbox_name
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.outbox import message_key
@@ -26,6 +25,7 @@ from tenure.jobs.state_records import DrainRecord
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.steering import MoveJob, PauseJob, ResumeJob, RetimeJob
 from tenure.jobs.waits import SendSignal
+from tenure.jobs.work_indexes import WorkflowKey, lane_of
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import ReportedAttempts
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

@@ -17,9 +17,10 @@ from tenure import tracing
 from tenure.engines.contracts import Mailbox, Withdrawal
 from tenure.jobs import Decision
 from tenure.jobs.attempts import RecordWithdrawn
-from tenure.jobs.book import JobBook, WorkflowKey
+from tenure.jobs.book import JobBook
 from tenure.jobs.outbox import Dispatch, mailbox_of, message_key, to_take_back, to_withdraw
 from tenure.jobs.states import WorkflowState
+from tenure.jobs.work_indexes import WorkflowKey
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.manager.earned_time import chosen_stuck_s
 from tenure.nodes.manager.ledger import JobLedger, JobMandate, ResultIntake
