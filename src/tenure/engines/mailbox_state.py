@@ -17,7 +17,8 @@ from math import inf
 
 import msgspec
 
-from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Depth, FailureCause, Withdrawal, why_given_up
+from tenure.engines.contracts import DeadLetter, Depth, FailureCause, Withdrawal, why_given_up
+from tenure.engines.mailbox_keys import MailboxKeys
 from tenure.engines.mailbox_records import (
     CLAIMED,
     DELAYED,
@@ -57,8 +58,7 @@ class MailboxState:
         self._most_timers = _SLACK  # more than these are cleaned up
         self._withdrawn = 0  # records in `ready` without a ticket
         self.delayed_count = 0
-        self.keys: dict[str, KeyRecord] = {}
-        self.ended: deque[tuple[float, str]] = deque()  # keys in the order of their ending, so pruning looks at one end
+        self.keys = MailboxKeys()
         self.dead: dict[str, tuple[MessageRecord, DeadLetter]] = {}
         self.last_ticket = 0  # grows: the back of the queue
         self.front_ticket = 0  # falls: its front
@@ -112,10 +112,9 @@ class MailboxState:
         Raises `KeyRefusedError`, and then nothing has changed.
         """
         assert record.key is not None
-        self._prune(now)
-        key = self.keys.get(record.key)
+        key = self.keys.find(record.key, now)
         if key is None:
-            key = self.keys[record.key] = KeyRecord(record.generation)
+            key = KeyRecord(record.generation)
         elif key.revoked or record.generation <= key.generation:
             raise KeyRefusedError(record.key, record.generation, key.generation, revoked=key.revoked)
         if key.live is not None:
@@ -125,6 +124,7 @@ class MailboxState:
         else:
             record.checkpoint = key.checkpoint
         key.generation, key.live, key.ended_at, key.checkpoint = record.generation, record.id, inf, None
+        self.keys.hold(record.key, key)
 
     # Going out
 
@@ -197,7 +197,7 @@ class MailboxState:
     def append_step(self, record: MessageRecord, due: float, step: bytes) -> None:
         """Appends a record to the steps of the message's key, and holds the message."""
         assert record.key is not None  # and a message that is held is its key's live one
-        self.keys[record.key].steps.append(step)
+        self.keys.records[record.key].steps.append(step)
         self.extend(record, due, None)
 
     def expire(self, record: MessageRecord, now: float) -> None:
@@ -260,11 +260,11 @@ class MailboxState:
             return False
         record, _ = self.dead[message]
         if record.key is not None:
-            self._prune(now)
-            key = self.keys.setdefault(record.key, KeyRecord(record.generation))
+            key = self.keys.find(record.key, now) or KeyRecord(record.generation)
             if key.revoked or key.generation > record.generation or key.live is not None:
                 raise KeyRefusedError(record.key, record.generation, key.generation, revoked=key.revoked)
             key.live, key.ended_at = record.id, inf
+            self.keys.hold(record.key, key)
         del self.dead[message]
         record.base, record.suspect, record.ended, record.due = record.count, False, msgspec.UNSET, now
         self.add(record, now)
@@ -286,19 +286,18 @@ class MailboxState:
 
     def revoke(self, name: str, now: float) -> bool:
         """Leaves a tombstone for the key. Returns True when that hit a live message."""
-        self._prune(now)
-        key = self.keys.setdefault(name, KeyRecord(-1))
+        key = self.keys.find(name, now) or KeyRecord(-1)
         hit = key.live
         if hit is not None:
             self._withdraw(self.records[hit], "its key was revoked")
-        key.live, key.checkpoint, key.steps, key.revoked, key.ended_at = None, None, [], True, now
-        self.ended.append((now, name))
+        key.checkpoint, key.steps, key.revoked = None, [], True
+        self.keys.hold(name, key)
+        self.keys.end(name, key, now)
         return hit is not None
 
     def withdraw(self, name: str, generation: int, now: float) -> Withdrawal:
         """Takes the message of a key back, up to this generation, unless it is leased. The key is as after an end."""
-        self._prune(now)
-        key = self.keys.get(name)
+        key = self.keys.find(name, now)
         record = self.records[key.live] if key is not None and key.live is not None else None
         if record is None or record.generation > generation:
             return Withdrawal.ABSENT
@@ -386,15 +385,7 @@ class MailboxState:
 
     def _end_key(self, record: MessageRecord, now: float) -> None:
         """Remembers the key of a message that is gone from now on. The checkpoint waits for a next generation."""
-        key = self.keys.get(record.key) if record.key is not None else None
+        key = self.keys.records.get(record.key) if record.key is not None else None
         if key is not None and record.key is not None and key.live == record.id:
-            key.live, key.checkpoint, key.ended_at = None, record.checkpoint, now
-            self.ended.append((now, record.key))
-
-    def _prune(self, now: float) -> None:
-        while self.ended and self.ended[0][0] + KEY_MEMORY_S <= now:
-            ended_at, name = self.ended.popleft()
-            key = self.keys.get(name)
-            # A key that lives again, or ended again later, has a newer entry further back.
-            if key is not None and key.live is None and key.ended_at == ended_at:
-                del self.keys[name]
+            key.checkpoint = record.checkpoint
+            self.keys.end(record.key, key, now)

@@ -109,7 +109,7 @@ def test_keys_are_forgotten_a_day_after_their_message_ended() -> None:
             mailbox.send("y", key=key)
     clock.advance(0.001)
     mailbox.send("y", key="k0")
-    assert len(mailbox.box.state.keys) == 2  # the one that still lives, and the new one
+    assert len(mailbox.box.state.keys.records) == 2  # the one that still lives, and the new one
     with pytest.raises(KeyRefusedError):
         mailbox.send("y", key="k99")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.engines.contracts import KEY_MEMORY_S, FailureCause
+from tenure.engines.mailbox_keys import MailboxKeys
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TenureError, TermLostError
@@ -259,3 +261,44 @@ def test_commands_that_share_a_message_are_folded_as_if_each_had_come_by_itself(
     assert len({message for ((message, _),) in sent}) == 2  # the place in the log names a message
     assert (ledger.seq, ledger.bytes_since, ledger.box("a").ready_count) == (1, 50, 2)
     assert ledger.apply(c.Send("a.2", "a", [c.Item(b"2")]), 2, 101.0) is DUPLICATE  # it was sent again by itself
+
+
+def test_packed_keys_survive_a_snapshot_and_refuse_as_records_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MailboxKeys, "most_unpacked", 1)
+    ledger, seq = Ledger(), 0
+    for number in range(5):
+        item = c.Item(b"1", key=f"k{number}", generation=number)
+        ledger.apply(c.Send(f"s.{number + 1}", "a", [item]), seq + 1, float(number))
+        held = claimed(ledger, seq + 2, float(number))
+        ledger.apply(c.End(f"e.{number + 1}", "a", [held]), seq + 3, float(number))
+        seq += 3
+        ledger = Ledger.restored(ledger.keep())
+    assert len(ledger.boxes["a"].keys.packed) == 4
+    for number in range(5):
+        item = c.Item(b"1", key=f"k{number}", generation=number)
+        ((_, refused),) = ledger.apply(c.Send(f"t.{number + 1}", "a", [item]), seq + 1 + number, 10.0)
+        assert isinstance(refused, KeyRefusedError)
+    assert Ledger.restored(ledger.keep()).keep() == ledger.keep()
+
+
+def test_mailboxes_that_nobody_uses_let_go_of_their_keys_when_the_log_is_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MailboxKeys, "most_unpacked", 0)
+    ledger = Ledger()
+    ledger.apply(c.Send("s.1", "a", [c.Item(b"1", key="k")]), 1, 0.0)
+    ledger.apply(c.End("e.1", "a", [claimed(ledger, 2, 0.0)]), 3, 1.0)
+    ledger.apply(c.Compacted("x.1", 3, 10), 4, KEY_MEMORY_S)
+    assert len(ledger.boxes["a"].keys.packed) == 1
+    ledger.apply(c.Compacted("x.2", 4, 10), 5, KEY_MEMORY_S + 1.0)
+    assert len(ledger.boxes["a"].keys.packed) == 0
+
+
+def test_a_snapshot_whose_packed_keys_are_damaged_is_refused() -> None:
+    ledger = Ledger()
+    ledger.box("a").keys.packed.put("k", 1, 0.0, 0.0)
+    kept = msgspec.msgpack.decode(ledger.keep())
+    mailbox = kept[3]["a"]
+    mailbox[-1][0] = [b"too short"]
+    with pytest.raises(msgspec.ValidationError, match="shelf of keys"):
+        Ledger.restored(msgspec.msgpack.encode(kept))

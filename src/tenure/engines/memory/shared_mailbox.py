@@ -165,7 +165,7 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         box = self._mailbox.box
         with box.lock:
             self._held(box)
-            return list(box.state.keys[key].steps)
+            return list(box.state.keys.records[key].steps)
 
     def _reply(self, encoded: bytes) -> None:
         box = self._mailbox.box

@@ -27,12 +27,13 @@ from tenure.engines.nats.ledger_records import (
     StandingClaim,
     Value,
     Values,
+    restored_mailboxes,
+    sweep_keys,
 )
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
 
-FORMAT = 5
-_READABLE = (1, 2, 3, 4, FORMAT)
-"""Format 1 had no standing claims, format 2 no suspect messages, format 3 no consumers, format 4 no messages of a journal's entries."""
+FORMAT = 6
+"""Format 1 had no standing claims, 2 no suspect messages, 3 no consumers, 4 no messages of a journal's entries, 5 no packed keys."""
 DUPLICATE = object()
 """The result of `apply` for a command that came before: its answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
@@ -95,8 +96,7 @@ class Ledger:
         self._place = f"{seq}.{place}" if place else str(seq)
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
-        self.posts = 0
-        self.handed, self.dropped = [], []
+        self.posts, self.handed, self.dropped = 0, [], []
         if not self._is_new(command.id):
             return DUPLICATE
         try:
@@ -329,16 +329,16 @@ class Ledger:
 
     def _compacted(self, command: c.Compacted) -> None:
         self.values.sweep(self.now)
+        sweep_keys(self.boxes.values(), self.now)
         self.bytes_since, self.kept_bytes = 0, command.size
 
     def keep(self) -> bytes:
-        boxes = {name: box.keep(self.now) for name, box in self.boxes.items()}
         return _encode_kept(
             KeptLedger(
                 FORMAT,
                 self.seq,
                 self.now,
-                boxes,
+                {name: box.keep(self.now) for name, box in self.boxes.items()},
                 self.seats,
                 self.values.stores,
                 self.bytes_since,
@@ -354,14 +354,14 @@ class Ledger:
     def restored(cls, data: bytes) -> Ledger:
         """Raises `msgspec.MsgspecError` for what this version cannot read."""
         kept = _decode_kept(data)
-        if kept.format not in _READABLE:
+        if not 1 <= kept.format <= FORMAT:
             raise msgspec.ValidationError(f"the snapshot has format {kept.format}, and this Tenure reads {FORMAT}")
         ledger = cls()
         ledger.seq, ledger.now = kept.seq, kept.now
-        ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
-        ledger.boxes = {name: LoggedMailbox.restored(name, ledger.post, box) for name, box in kept.boxes.items()}
+        ledger.boxes = restored_mailboxes(kept.boxes, ledger.post)
         ledger.seats, ledger.values, ledger.heard = kept.seats, Values(kept.stores), kept.heard
         ledger.consumers, ledger.delivered = Consumers(kept.covers, kept.stands), kept.delivered
+        ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
         return ledger
 
 

@@ -9,6 +9,7 @@ by that much, and not by a whole lease.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple, Self
@@ -16,6 +17,8 @@ from typing import NamedTuple, Self
 import msgspec
 
 from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Fence
+from tenure.engines.ended_keys import EndedKeys
+from tenure.engines.mailbox_keys import MailboxKeys
 from tenure.engines.mailbox_records import DELAYED, HELD, STARTED, KeyRecord, MessageRecord
 from tenure.engines.mailbox_state import MailboxState, Post
 from tenure.engines.nats import commands as c
@@ -264,6 +267,14 @@ class StandingLine:
         return [stand for stand in self._line.values() if stand.until > now]
 
 
+class PackedKeys(msgspec.Struct, array_like=True):
+    """The ended keys that are packed, as `EndedKeys.keep` returns them."""
+
+    shelves: list[bytes]
+    swept: int
+    came: int
+
+
 class MailboxSnapshot(msgspec.Struct, array_like=True):
     """A mailbox as a snapshot keeps it. The order of the fields is a format."""
 
@@ -276,6 +287,8 @@ class MailboxSnapshot(msgspec.Struct, array_like=True):
     ticket: int
     front: int
     stands: list[StandingClaim] = []
+    marked: list[tuple[float, str]] = []
+    packed: PackedKeys | None = None
 
 
 class LoggedMailbox(MailboxState):
@@ -302,12 +315,14 @@ class LoggedMailbox(MailboxState):
             records=list(self.records.values()),
             ready=[record.id for record in self.ready if record.ticket],
             timers=sorted((due, ticket, record.id) for due, ticket, record in self.timers if record.ticket == ticket),
-            keys=self.keys,
-            ended=list(self.ended),
+            keys=self.keys.records,
+            ended=list(self.keys.ended),
             dead=list(self.dead.values()),
             ticket=self.last_ticket,
             front=self.front_ticket,
             stands=self.stands.keep(now),
+            marked=list(self.keys.marked),
+            packed=PackedKeys(*self.keys.packed.keep()),
         )
 
     @classmethod
@@ -316,9 +331,23 @@ class LoggedMailbox(MailboxState):
         box.records = records = {record.id: record for record in kept.records}
         box.ready = deque(records[each] for each in kept.ready)
         box.timers = [(due, ticket, records[each]) for due, ticket, each in kept.timers]
-        box.keys, box.ended = kept.keys, deque(kept.ended)
+        packed = EndedKeys(kept.packed.shelves, kept.packed.swept, kept.packed.came) if kept.packed else EndedKeys()
+        box.keys = MailboxKeys.restored(kept.keys, kept.ended, deque(kept.marked), packed)
         box.dead = {record.id: (record, letter) for record, letter in kept.dead}
         box.delayed_count = sum(record.state is DELAYED for record in kept.records)
         box.last_ticket, box.front_ticket = kept.ticket, kept.front
         box.stands = StandingLine(kept.stands)
         return box
+
+
+def restored_mailboxes(kept: dict[str, MailboxSnapshot], post: Post) -> dict[str, LoggedMailbox]:
+    """Raises `msgspec.ValidationError` for packed keys that are damaged."""
+    try:
+        return {name: LoggedMailbox.restored(name, post, box) for name, box in kept.items()}
+    except ValueError as error:
+        raise msgspec.ValidationError(f"the snapshot cannot be read: {error}") from error
+
+
+def sweep_keys(boxes: Iterable[LoggedMailbox], now: float) -> None:
+    for box in boxes:
+        box.keys.sweep(now)

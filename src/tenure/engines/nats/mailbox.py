@@ -114,7 +114,7 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         record = box.held(*self.held)
         if record is None or not record.is_held(self.held[1], log.about_now()):
             self._refuse()
-        return list(box.keys[key].steps)
+        return list(box.keys.records[key].steps)
 
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", c.SettleWithReply, *self.held, encoded)
