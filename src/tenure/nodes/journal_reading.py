@@ -118,6 +118,41 @@ def restore(journal: str, snapshot: Snapshot, restored: Callable[[bytes], Restor
         raise JournalDamagedError(journal, "snapshot", snapshot.seq, why) from error
 
 
+TOLD_AFTER_PAGES = 2_000
+"""The pages after which the log tells how far a node has read: as many as 128,000 jobs have."""
+
+
+class LoadProgress(Generic[BookT]):
+    """How far a node has read a journal, and the book that grows meanwhile."""
+
+    def __init__(self, tell: Callable[[str], None] = lambda said: None) -> None:
+        self._tell = tell
+        self.read = self.total = 0
+        """The pages of the saved state."""
+        self.book: BookT | None = None
+        """Holds the jobs of the pages that were read, as they were saved, and then what came after them. No job is in it in part."""
+
+    def begin(self, book: BookT, total: int) -> None:
+        self.book, self.read, self.total = book, 0, total
+        self._said(total >= TOLD_AFTER_PAGES)
+
+    def added(self, count: int) -> None:
+        told, self.read = self.read // TOLD_AFTER_PAGES, self.read + count
+        self._said(self.read // TOLD_AFTER_PAGES > told)
+
+    def _said(self, worth_it: bool) -> None:
+        if worth_it:
+            self._tell(str(self))
+
+    def __str__(self) -> str:
+        doing = "this node reads its journal"
+        if not self.total:
+            return doing  # it has no saved state, or one that is read in one piece
+        if self.read < self.total:
+            return f"{doing}: it has read {self.read:,} of {self.total:,} pages of the saved state"
+        return f"{doing}: it has read all {self.total:,} pages of the saved state, and folds what came after it"
+
+
 class Loaded(NamedTuple, Generic[BookT]):
     """A journal that was folded to its end."""
 
@@ -129,12 +164,15 @@ class Loaded(NamedTuple, Generic[BookT]):
     """The size of all events above the snapshot."""
 
 
-async def load_book(journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT]) -> Loaded[BookT]:
+async def load_book(
+    journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT], progress: LoadProgress[BookT] | None = None
+) -> Loaded[BookT]:
     """Starts from the newest snapshot and folds everything after it. Raises `JournalDamagedError`."""
+    progress = progress or LoadProgress()
     lacking = 0
     while True:
         try:
-            return await _load(journal, pages, calls, rules)
+            return await _load(journal, pages, calls, rules, progress)
         except Truncated:
             continue  # the leader saved a newer snapshot meanwhile, and truncated the entries below it
         except PageGone as gone:
@@ -149,7 +187,9 @@ async def load_book(journal: Journal, pages: Store, calls: Calls, rules: BookRul
             raise JournalDamagedError(journal.name, "something", 0, error.fact) from error
 
 
-async def _load(journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT]) -> Loaded[BookT]:
+async def _load(
+    journal: Journal, pages: Store, calls: Calls, rules: BookRules[BookT], progress: LoadProgress[BookT]
+) -> Loaded[BookT]:
     book, seq, kept, size = rules.new_book(), 0, 0, 0
     snapshot = await calls.run(journal.latest_snapshot)
     if snapshot is not None:
@@ -158,7 +198,8 @@ async def _load(journal: Journal, pages: Store, calls: Calls, rules: BookRules[B
             if reading is None:
                 book = restore(journal.name, snapshot, rules.restored)
             else:
-                book = await read_pages(journal.name, snapshot.seq, reading, pages, calls)
+                progress.begin(reading.book, len(reading.wanted))
+                book = await read_pages(journal.name, snapshot.seq, reading, pages, calls, progress.added)
         except JournalDamagedError as error:
             raise await _with_hint(journal, calls, error) from error
         seq, kept = snapshot.seq, len(snapshot.state)

@@ -45,6 +45,10 @@ LOOK_AGAIN_S = 10.0
 """The seconds between two attempts to read a journal that is damaged."""
 
 
+LOADING_AGAIN_S = 1.0
+"""The seconds after which a caller may ask again what a node could not answer yet: it reads some hundred thousand jobs in a second."""
+
+
 LeaderT = TypeVar("LeaderT", bound=TermLeader[Any, Any])
 
 
@@ -141,6 +145,14 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         """Returns the reply for such a request where the caller cannot be sent to the leader."""
         if self.ledger.damage is not None:
             return problem(self.ledger.damage)
+        if self.ledger.loading is not None:
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact=str(self.ledger.loading),
+                remedy="Ask again in a moment, or ask another node",
+                retryable=True,
+                retry_after_s=LOADING_AGAIN_S,
+            )
         return Problem(
             kind=ProblemKind.UNAVAILABLE,
             fact="nobody leads now, as far as this node knows",

@@ -9,7 +9,7 @@ the engine can. The writer of a leader is in `ledger`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.backoff import Backoff
@@ -29,7 +29,7 @@ from tenure.errors import (
     Truncated,
 )
 from tenure.jobs.decisions import Command, Event, Outcome
-from tenure.nodes.journal_reading import BookRules, BookT, fold_entry, in_slices, load_book
+from tenure.nodes.journal_reading import BookRules, BookT, LoadProgress, fold_entry, in_slices, load_book
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.randomness import Random
 
@@ -95,6 +95,8 @@ class FollowedJournal(Generic[BookT]):
         self.state_bytes = 0
         """The size of the book when it was last loaded from a snapshot or encoded for one. More than `MAX_SNAPSHOT_BYTES` cannot be kept."""
         self.deposed: DeposedError | None = None
+        self.loading: LoadProgress[BookT] | None = None
+        """Set while this node reads the journal and has no book yet that could answer."""
         self.damage: JournalDamagedError | None = None
         """Set while the journal cannot be read to its end. Then `read` raises it, and this node cannot lead."""
 
@@ -130,6 +132,18 @@ class FollowedJournal(Generic[BookT]):
                 return view
             # The book was replaced meanwhile: `look` may have seen events that will never be written. Look again.
 
+    async def read_job(
+        self, jobs: Callable[[BookT], Container[str]], job_id: str, look: Callable[[BookT], ViewT]
+    ) -> ViewT:
+        """As `read`, for what `look` finds in one job. A node that still reads the journal shows the jobs that it has read, as they were saved.
+
+        Such a job may have gone on since, as one that a standby shows. Of a job that is not read yet nobody can say anything: this raises `DeposedError`.
+        """
+        book = self.loading.book if self.loading is not None else None
+        if book is not None and job_id in jobs(book):
+            return look(book)
+        return await self.read(look)
+
     # Following
 
     async def load(self) -> None:
@@ -137,16 +151,24 @@ class FollowedJournal(Generic[BookT]):
 
         Raises `JournalDamagedError`; `damage` is then set until a later `load` succeeds.
         """
+        progress: LoadProgress[BookT] = LoadProgress(self._tell)
+        self.loading = progress if not self.seq else None
         try:
-            loaded = await load_book(self.journal, self._pages, self._calls, self._books)
+            loaded = await load_book(self.journal, self._pages, self._calls, self._books, progress)
         except JournalDamagedError as error:
             self.damage = error
             raise
+        finally:
+            self.loading = None
         self.damage, self._bytes_since = None, loaded.bytes_since
         self._snapshot_at = loaded.snapshot_at
         self.state_bytes = self._snapshot_bytes = loaded.snapshot_bytes
         self.book, self.seq = loaded.book, loaded.seq
         self._changed()
+
+    def _tell(self, said: str) -> None:
+        """Logs how far this node has read."""
+        raise NotImplementedError
 
     async def follow(self, wait_s: float) -> int:
         """Waits up to `wait_s` for entries, folds them and returns their number. Only for a node that does not lead."""

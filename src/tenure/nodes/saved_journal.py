@@ -116,6 +116,9 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         """True while commands are decided or appended. The book may be ahead of the journal then."""
         raise NotImplementedError
 
+    def _tell(self, said: str) -> None:
+        self._log.info(said)
+
     def step_down(self, reason: str) -> None:
         """Commits nothing more. An append under way may still succeed, but its callers get `DeposedError`."""
         if self.deposed is None:

@@ -70,8 +70,17 @@ class PageGone(Exception):
     """A page that a snapshot names is not there: a newer snapshot has replaced that one, or the page is lost."""
 
 
-async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pages: Store, calls: Calls) -> BookT_co:
+async def read_pages(
+    journal: str,
+    seq: int,
+    reading: PageReading[BookT_co],
+    pages: Store,
+    calls: Calls,
+    added: Callable[[int], None] = lambda count: None,
+) -> BookT_co:
     """Returns the book. Reads the next few pages while it adds the last ones, and gives way to other tasks in between.
+
+    `added` is called with the number of each few pages once they are in the book.
 
     Raises `PageGone` and `JournalDamagedError`.
     """
@@ -83,6 +92,7 @@ async def read_pages(journal: str, seq: int, reading: PageReading[BookT_co], pag
             coming = _begin_reading(pages, calls, batches[number] if number < len(batches) else [])
             await asyncio.sleep(0)  # it begins
             _add(journal, seq, reading, some, found)
+            added(len(some))
     finally:
         coming.cancel()
     return reading.book

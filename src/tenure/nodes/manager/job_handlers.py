@@ -220,7 +220,7 @@ class ManagerJobHandlers(JobHandlers):
             view = manager_view(info, now, *self._newest(), waits_for, partial(secret_names, book), shape)
             return view, large_results(info)
 
-        found = await self._manager.ledger.read(look)
+        found = await self._read(job_id, look)
         if found is None:
             info = await self._archived(job_id)
             if info is None:
@@ -240,7 +240,7 @@ class ManagerJobHandlers(JobHandlers):
             info = book.jobs.get(job_id)
             return (why(book, job_id, now), attempts_to_look_at(info)) if info is not None else None
 
-        found = await self._manager.ledger.read(look)
+        found = await self._read(job_id, look)
         if found is None:
             info = await self._archived(job_id)
             if info is None:
@@ -277,13 +277,15 @@ class ManagerJobHandlers(JobHandlers):
 
     async def _look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
         """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""
-        found = await self._manager.ledger.read(
-            lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None
-        )
+        found = await self._read(job_id, lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None)
         if found is not None:
             return found[0]
         info = await self._archived(job_id)
         return look(info) if info is not None else self._unknown(job_id)
+
+    async def _read(self, job_id: str, look: Callable[[JobBook], ViewT]) -> ViewT:
+        """Returns what `look` finds about one job, also while this manager still reads its journal, where it has read that job."""
+        return await self._manager.ledger.read_job(lambda book: book.jobs, job_id, look)
 
     async def _archived(self, job_id: str) -> JobInfo | None:
         stored = await self._calls.run(self._archive.get, job_id)

@@ -219,6 +219,8 @@ class Manager:
     @property
     def unready(self) -> dict[str, str]:
         """Maps the part that is missing (engine, journal or leader) to the reason; empty when this manager is ready to answer."""
+        if self.ledger.loading is not None:
+            return {"journal": str(self.ledger.loading)}
         if not self.leadership.engine_answers:
             return {"engine": "it does not answer"}
         if self.ledger.damage is not None:
