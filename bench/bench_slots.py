@@ -22,7 +22,7 @@ from tenure.logs import NodeLog
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import Context
 from tenure.work.delivery import EngineDelivery, WorkItem, WorkResult
-from tenure.work.runner import Settler
+from tenure.work.settler import Settler
 
 BEATS = 200_000
 JOBS = 1_500

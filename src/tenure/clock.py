@@ -9,7 +9,6 @@ Everything that decides is told the time by its caller; what has to wait is give
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import threading
@@ -17,9 +16,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from tenure import machine
 from tenure.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import asyncio
+
+# asyncio is imported where it is used: a worker without managers has no event loop in its supervisor, and shall start quickly.
 
 
 class Clock(ABC):
@@ -61,6 +66,8 @@ class Clock(ABC):
 
     async def async_wait(self, event: asyncio.Event, seconds: float) -> bool:
         """Suspend this task until the event is set, or for so long; whether it is set."""
+        import asyncio
+
         waiting = asyncio.ensure_future(event.wait())
         napping = asyncio.ensure_future(self.async_sleep(seconds))
         try:
@@ -100,6 +107,8 @@ class SystemClock(Clock):
         return condition.wait(timeout)
 
     async def async_sleep(self, seconds: float) -> None:
+        import asyncio
+
         await asyncio.sleep(max(0.0, seconds))
 
     async def async_wait(self, event: asyncio.Event, seconds: float) -> bool:
@@ -108,6 +117,8 @@ class SystemClock(Clock):
 
 async def wait_on_loop(event: asyncio.Event, seconds: float) -> bool:
     """`Clock.async_wait` where the running loop's time is the clock's: a timer instead of two tasks."""
+    import asyncio
+
     if event.is_set():
         await asyncio.sleep(0)  # whoever loops lets others run
         return True
@@ -237,6 +248,8 @@ class ManualClock(Clock):
         return not rang
 
     async def async_sleep(self, seconds: float) -> None:
+        import asyncio
+
         if seconds <= 0:
             await asyncio.sleep(0)
             return

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from tenure.machine_kind import is_linux
+
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 """The unit in which `ProcessStat.started` counts."""
 _BLOCK = bytes(1 << 16)
@@ -308,8 +310,7 @@ def posix_module(name: str, what: str) -> ModuleType:
 
 
 def _found() -> PortableMachine:
-    portable = sys.platform != "linux" or os.environ.get("TENURE_MACHINE") == "portable"
-    return PortableMachine() if portable else LinuxMachine()
+    return LinuxMachine() if is_linux() else PortableMachine()
 
 
 here = _found()

@@ -33,7 +33,7 @@ from tenure.testing.model import calls, says
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import AsyncContext, Context
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkItem
-from tenure.work.runner import Settler
+from tenure.work.settler import Settler
 
 
 @dataclass(frozen=True)

@@ -58,13 +58,23 @@ def test_a_worker_begins_its_fork_server_before_anything_that_only_reads_options
     code = f"""
 import sys
 from tenure.work.slots import interpreters
-interpreters.begin_early = lambda: print([m for m in ("click", "msgspec", "asyncio") if m in sys.modules])
+slow = ("click", "msgspec", "asyncio", "subprocess", "socket", "pathlib", "typing")
+interpreters.begin_early = lambda: print([m for m in slow if m in sys.modules])
 sys.argv = {["tenure", *words]}
 from tenure.cli import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.partition("Usage")[0] == said
+
+
+def test_a_supervisor_without_managers_imports_neither_an_event_loop_nor_what_runs_workflows() -> None:
+    """A worker's first job waits for what its supervisor imports (decision 1010)."""
+    code = """
+import sys, tenure.cli.worker_run, tenure.engines.sqlite.engine, tenure.engines.redis.engine
+print([m for m in ("asyncio", "tenure.work.attempt", "tenure.work.registry", "tenure.control.messages", "prometheus_client") if m in sys.modules])
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_engine_on_redis_imports_no_more_than_the_parser_of_its_answers() -> None:

@@ -20,7 +20,7 @@ from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import failure_of_exception, failure_of_tenure
 from tenure.work.delivery import MAX_REASON_CHARS, Cause, EngineDelivery, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.runner import Settler
+from tenure.work.settler import Settler
 
 STARTED: list[int] = []
 

@@ -17,15 +17,13 @@ from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
 from tenure.nodes.manager.log_pages import log_page
 from tenure.work import base_context as context
-from tenure.work.attempt_logs import (
+from tenure.work.attempt_logs import MAX_LINE_CHARS, AttemptLogHandler, LoggedStream
+from tenure.work.log_lines import (
     COMPRESSED_FROM_BYTES,
     HEAD_BYTES,
-    MAX_LINE_CHARS,
     MOST_READ_BYTES,
     TAIL_BYTES,
-    AttemptLogHandler,
     FileLines,
-    LoggedStream,
     LogLines,
     MemoryLines,
     fence_of,
@@ -168,7 +166,7 @@ def test_a_full_disk_fails_neither_a_line_nor_a_print(
     def refuse(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr("tenure.work.attempt_logs.os.write", refuse)
+    monkeypatch.setattr("tenure.work.log_lines.os.write", refuse)
     print("lost", file=LoggedStream(Full(), "stdout", desk.handler), flush=True)
     logging.getLogger("app").warning("lost, too")
     assert desk.lines() == []

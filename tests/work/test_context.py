@@ -32,7 +32,7 @@ from tenure.work.context import (
     run_with_context,
 )
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkItem
-from tenure.work.runner import Settler
+from tenure.work.settler import Settler
 from tenure.work.slots.processes import read_stat
 
 

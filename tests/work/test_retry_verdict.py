@@ -25,7 +25,7 @@ from tenure.work import Ending, FunctionLoop
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.loop_messages import DeadLetterPolicy
 from tenure.work.retry_verdict import ANY_ERROR, RetryRules
-from tenure.work.runner import Settler
+from tenure.work.settler import Settler
 
 
 class BadInput(Permanent):

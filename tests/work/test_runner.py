@@ -14,8 +14,10 @@ from tenure.engines import MemoryEngine
 from tenure.engines.contracts import Message
 from tenure.errors import EngineUnavailableError
 from tenure.logs import NodeLog, log_to
+from tenure.work.attempt_steps import run_steps
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.runner import IsolatedErrors, Settler, run_steps
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.settler import Settler
 
 
 class Desk:

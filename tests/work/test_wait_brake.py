@@ -6,8 +6,8 @@ from tenure.beat.board import BeatBoard
 from tenure.beat.record import Brake, Occupant, Phase
 from tenure.engines.contracts import Ticket
 from tenure.work.attempt_watch import Act, AttemptWatch
-from tenure.work.runner import WatchedAttempt
 from tenure.work.wait_brake import WaitBrake
+from tenure.work.watched_attempt import WatchedAttempt
 
 
 class Word(NamedTuple):

@@ -21,6 +21,7 @@ from tenure.cli.node_options import (
     result_key_option,
 )
 from tenure.nodes.pool_settings import PoolSettings
+from tenure.work.slots.fork_messages import PrepareModules
 from tenure.work.slots.interpreters import BegunServer
 
 
@@ -169,6 +170,8 @@ def worker(
     if begun is not None and options.slot_start == "spawn":
         begun.drop()
         begun = None
+    if begun is not None:  # before the rest is imported: the user's modules are what a first job waits for
+        begun.order(PrepareModules(list(modules), os.getpid(), options.memory_limit))
     with friendly():
         worker_run = machine.posix_module("tenure.cli.worker_run", "tenure worker")
         code = worker_run.run_worker(list(modules), url, name, pool, options, probes, log_format, begun)

@@ -11,7 +11,6 @@ The engine's clock decides how long to wait, so a manual clock can end a wait, a
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import threading
@@ -371,6 +370,8 @@ class LoopWaiter:
     """One wait of one asyncio task. Any thread may end it."""
 
     def __init__(self) -> None:
+        import asyncio  # here: supervisors have no event loop, and shall start quickly
+
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._rung = asyncio.Event()

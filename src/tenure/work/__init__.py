@@ -1,9 +1,8 @@
 """Taking and doing work: loops, groups, the registry of workflows, their context, slots, dead letters."""
 
-from typing import TYPE_CHECKING
-
 from tenure import lazy_names
 
+TYPE_CHECKING = False  # not typing's own: a worker starts its fork server before it imports that
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context

@@ -24,7 +24,7 @@ from tenure.engines.contracts import Fence, Message, Ticket
 
 if TYPE_CHECKING:
     from tenure.work.job_submission import JobCourier
-    from tenure.work.runner import Settler
+    from tenure.work.settler import Settler
 
 
 T = TypeVar("T")

@@ -1,116 +1,30 @@
-"""Runs attempts, for slots of every kind: slot processes, threads and tasks of this process, and the simulator's scripted slots.
+"""Runs attempts where their engine is at hand: threads and tasks of this process, and the simulator's scripted slots.
 
-`AttemptRunner` runs an attempt where its engine is at hand: begin it, collect its log, settle its outcome. A slot process has no engine and
-hands the outcome to its supervisor instead. `WatchedAttempt` has the part of a supervisor: extend the lease for beats, ask the attempt to end.
-Slot processes and their supervisor meet on the beat board; elsewhere one object holds both parts.
-
-Neither waits. They describe engine calls and pauses as steps: a generator yields a call to make, or the seconds to pause, and receives the
-call's answer or its exception. The code in between is written once; the drivers of the steps differ only in how they wait.
+`AttemptRunner` begins an attempt, collects its log and settles its outcome. A slot process has no engine and hands the outcome to its
+supervisor instead. `WatchedAttempt` has the part of a supervisor. Slot processes and their supervisor meet on the beat board; elsewhere one object
+holds both parts. Neither waits: they describe engine calls and pauses as steps (`attempt_steps`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import traceback
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self, TypeVar, cast
 
-from tenure.beat.lease import ExtensionOutcome
-from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
+from tenure.beat.record import BeatRecord, Phase
 from tenure.clock import Clock
-from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import EngineWentBackError, ReceiptHandleExpiredError, TenureError
+from tenure.errors import TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import Random
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import describe_error, failure_of_tenure, unstarted_result
-from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
-from tenure.work.attempt_watch import AttemptWatch
-from tenure.work.delivery import CancelCode, EngineDelivery, WorkResult
+from tenure.work.attempt_logs import AttemptLogHandler
+from tenure.work.attempt_steps import Steps
+from tenure.work.delivery import EngineDelivery, WorkResult
+from tenure.work.log_lines import fence_of, keep_log, key_of
 from tenure.work.registry import Registry
 from tenure.work.result_signatures import signer_for
-from tenure.work.settler import ONCE as ONCE
-from tenure.work.settler import Settler as Settler
+from tenure.work.settler import ONCE, Settler
 from tenure.work.slots.settings import SlotSettings
-
-T = TypeVar("T")
-Step = Callable[[], Any] | Coroutine[Any, Any, Any] | float
-"""A call to the engine, an async workflow to await, or the seconds of a pause."""
-Steps = Generator[Step, Any, T]
-
-
-def run_steps(steps: Steps[T], clock: Clock, run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run) -> T:
-    """Takes the steps in this thread, and returns what they return. `run` runs the coroutines among them."""
-    advance, answer = steps.send, None
-    while True:
-        try:
-            step = advance(answer)
-        except StopIteration as end:
-            return cast("T", end.value)
-        try:
-            if isinstance(step, float):
-                answer = None
-                clock.sleep(step)
-            else:
-                answer = run(step) if isinstance(step, Coroutine) else step()
-            advance = steps.send
-        except Exception as error:
-            answer, advance = error, steps.throw
-
-
-async def await_steps(steps: Steps[T], calls: Calls, clock: Clock) -> T:
-    """Takes the steps from an event loop. A cancellation ends them where they are."""
-    advance, answer = steps.send, None
-    while True:
-        try:
-            step = advance(answer)
-        except StopIteration as end:
-            returned: T = end.value
-            return returned
-        try:
-            if isinstance(step, float):
-                answer = None
-                await clock.async_sleep(step)
-            else:
-                answer = await (step if isinstance(step, Coroutine) else calls.run(step))
-            advance = steps.send
-        except Exception as error:
-            answer, advance = error, steps.throw
-
-
-def hand_over_steps(
-    steps: Steps[None],
-    submit: Callable[[Callable[[], None]], object],
-    later: Callable[[Callable[[], None]], None],
-) -> None:
-    """Makes the calls in another thread with `submit`. Everything between two calls runs in the thread to which `later` brings it.
-
-    The first part runs here. The steps must not pause: nothing waits here.
-    """
-
-    def go_on(advance: Callable[[Any], Step], answer: Any) -> None:
-        try:
-            step = advance(answer)
-        except StopIteration:
-            return
-        assert not isinstance(step, float | Coroutine), "steps that are handed over cannot pause"
-
-        def call() -> None:
-            try:
-                answer = step()
-            except Exception as error:
-                failed = error  # the name `error` ends with this block
-                later(lambda: go_on(steps.throw, failed))
-            else:
-                later(lambda: go_on(steps.send, answer))
-
-        submit(call)
-
-    go_on(steps.send, None)
 
 
 class AttemptRunner:
@@ -192,98 +106,3 @@ class AttemptRunner:
             yield delivery.release
         except TenureError as error:
             self._log.warning(f"could not give {delivery.item.workflow} back: {error}")
-
-
-class WatchedAttempt:
-    """One attempt as its supervisor sees it: its record on the board, and the watch that judges it."""
-
-    def __init__(self, record: BeatRecord, watch: AttemptWatch, serial: int) -> None:
-        self.record, self.watch = record, watch
-        self.serial = serial
-        """The serial of the record when the attempt took it. Another serial is another attempt."""
-        self.extending = False
-        """True while an extension is in flight: there is never a second one."""
-        self.lost_because = ""
-        """The engine's words, after `ExtensionOutcome.EXPIRED`."""
-
-    @classmethod
-    def of(cls, record: BeatRecord, occupant: Occupant, serial: int, settings: SlotSettings) -> Self:
-        """Begins to watch an attempt, under the lease that its claim gave it."""
-        watch = AttemptWatch(
-            occupant,
-            settings.extend_every_s,
-            settings.grace_s,
-            lease_until=occupant.ticket.lease_until,
-            settle_s=settings.settle_within_s,
-        )
-        return cls(record, watch, serial)
-
-    def extend(
-        self, extend: Callable[[], float], reading: BeatReading, lease_s: float, clock: Clock, log: NodeLog
-    ) -> Steps[ExtensionOutcome]:
-        """Extends the lease by a call of `extend`, which returns the boot time until which the lease is ours."""
-        self.extending = True
-        self.watch.extending(reading, clock.monotonic())
-        try:
-            until: float = yield extend
-        except (ReceiptHandleExpiredError, EngineWentBackError) as error:
-            # An engine that lost what it had acknowledged may have given this work to another worker: nothing here may settle it.
-            self.lost_because = str(error)
-            return ExtensionOutcome.EXPIRED
-        except Exception as error:
-            text = str(error) if isinstance(error, TenureError) else repr(error)
-            log.warning(f"cannot extend the lease of {self.watch.occupant.workflow} yet: {text}")
-            self.watch.extension_failed(clock.monotonic(), retry_in_s=min(1.0, lease_s / 20))
-            return ExtensionOutcome.FAILED
-        else:
-            self.watch.extended(until)
-            # The answer may come after the attempt ended. The serial keeps it from the attempt that took the record since.
-            self.record.set_lease_until(self.watch.lease_until, self.serial)
-            return ExtensionOutcome.GRANTED
-        finally:
-            self.extending = False
-
-    def judge(self, code: CancelCode, reason: str, clock: Clock, log: NodeLog) -> None:
-        """Decides that the attempt has to end, and says so. The first verdict stays: from it the grace is counted."""
-        watch, occupant = self.watch, self.watch.occupant
-        if watch.code is CancelCode.NONE:
-            watch.cancel(code, reason, clock.monotonic())
-        log.warning(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {watch.reason}")
-
-    def ask_to_end(self, code: CancelCode) -> None:
-        """Writes the cancel to the board, where the attempt finds it."""
-        self.record.request_cancel(code, self.serial, self.watch.reason)
-
-
-_REMEMBERED, _TRACE_CHARS = 1_000, 4_000
-
-
-class IsolatedErrors:
-    """Counts errors of Tenure itself by the thing that they concern. Safe to use from several threads."""
-
-    def __init__(self, log: NodeLog) -> None:
-        self._log = log
-        self._times: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self.count = 0
-        """All errors, including those that were not logged."""
-
-    @contextmanager
-    def isolate(self, what: str) -> Iterator[None]:
-        """Swallows an exception of the block, and logs it. `what` names the one thing that the block handles."""
-        try:
-            yield
-        except Exception as error:
-            times = self._note(what)
-            # A thing that fails at every look would fill the log, so only its 1st, 2nd, 4th, 8th ... failure is logged.
-            if times & (times - 1) == 0:
-                trace = traceback.format_exc()[-_TRACE_CHARS:]
-                self._log.error(f"{what} failed, time {times}, and everything else goes on: {error!r}\n{trace}")
-
-    def _note(self, what: str) -> int:
-        with self._lock:
-            self.count += 1
-            if len(self._times) >= _REMEMBERED:
-                self._times.clear()
-            times = self._times[what] = self._times.get(what, 0) + 1
-            return times

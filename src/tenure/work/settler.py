@@ -29,7 +29,7 @@ from tenure.work.kept_steps import KeptSteps
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner, digest_of
 
 if TYPE_CHECKING:
-    from tenure.work.runner import Steps
+    from tenure.work.attempt_steps import Steps
 
 EVIDENCE_TTL_S = 7 * 86_400
 ONCE = Retry(max_attempts=1)

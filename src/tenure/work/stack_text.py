@@ -16,6 +16,8 @@ MAX_TRACE_CHARS = 20_000
 MAX_PLACE_CHARS = 300
 _OURS = str(Path(tenure.__file__).parent) + "/"
 _PYTHON = sysconfig.get_paths()["stdlib"] + "/"
+_PYTHONS = (_PYTHON, "<frozen ", "<string>")
+"""The last is the line that started the process (`start_interpreter`). Code that a workflow gives to `exec` has that name, too: its caller is the place then."""
 _PACKAGES = "/site-packages/"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
 """A frame as `faulthandler` writes it."""
@@ -23,7 +25,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)'
 
 def is_users(file: str) -> bool:
     """Returns True for a file that is neither of Tenure nor of Python's own library. What is installed beside them counts as the user's."""
-    return not file.startswith(_OURS) and (_PACKAGES in file or not file.startswith((_PYTHON, "<frozen ")))
+    return not file.startswith(_OURS) and (_PACKAGES in file or not file.startswith(_PYTHONS))
 
 
 def exception_evidence(error: BaseException) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tenure.beat.record import BeatReading, Brake
-from tenure.work.runner import WatchedAttempt
+from tenure.work.watched_attempt import WatchedAttempt
 
 GONE_S = 2.0
 """A canary that has not waited for this long has got through, or ended: another may try."""

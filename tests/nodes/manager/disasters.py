@@ -24,8 +24,8 @@ from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.manager.manager import Manager
 from tenure.served_workflow import ServedWorkflow
-from tenure.work.attempt_logs import log_key
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.log_lines import log_key
 
 LANES = ("default.p0",)
 SERVED = (ServedWorkflow(name="encode", version="1"),)

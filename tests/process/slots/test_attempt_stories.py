@@ -27,8 +27,8 @@ from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.randomness import fresh_random, new_id
 from tenure.sim import Scenario, run_one
 from tenure.sim.world import Host, World
-from tenure.work.attempt_logs import log_key, read_log
 from tenure.work.delivery import WorkItem, WorkResult
+from tenure.work.log_lines import log_key, read_log
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor

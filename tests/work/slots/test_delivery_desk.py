@@ -25,9 +25,9 @@ from tenure.errors import EngineUnavailableError
 from tenure.logs import log_to
 from tenure.randomness import new_id
 from tenure.work import mailbox_for
-from tenure.work.attempt_logs import FileLines
 from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.runner import IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.log_lines import FileLines
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.delivery_calls import DeliveryCalls
 from tenure.work.slots.delivery_desk import DeliveryDesk

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
-import subprocess
 from pathlib import Path
 
 from tests.patience import wait_until
@@ -12,7 +12,7 @@ from tests.patience import wait_until
 from tenure.clock import SystemClock
 from tenure.logs import NodeLog, log_to
 from tenure.work.delivery import WorkFailure
-from tenure.work.runner import IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
 from tenure.work.slots.frames import FrameChannel, SlotFrame, SlotReady, WorkFinished
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_pool import SlotPool
@@ -66,9 +66,9 @@ def ended_slot(folder: Path, *last_words: SlotFrame) -> SlotProcess:
     ours, theirs = socket.socketpair()
     with theirs:
         FrameChannel(theirs).send(*last_words)
-        process = subprocess.Popen(["/bin/true"])
+        pid = os.posix_spawn("/bin/true", ["true"], {})
     ours.setblocking(False)
-    return SlotProcess(process.pid, FrameChannel(ours), folder, CLOCK.monotonic(), process=process)
+    return SlotProcess(pid, FrameChannel(ours), folder, CLOCK.monotonic(), spawned=True)
 
 
 def pool_of(

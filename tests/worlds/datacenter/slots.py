@@ -25,8 +25,8 @@ from tenure.sim.world import Host
 from tenure.work.attempt import Attempt
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
-from tenure.work.runner import WatchedAttempt
 from tenure.work.slots.claims import ClaimFilter
+from tenure.work.watched_attempt import WatchedAttempt
 from tests.changed import changed
 from tests.worlds.datacenter.plays import PLAYS, Play, play_of
 from tests.worlds.datacenter.stage import Stage

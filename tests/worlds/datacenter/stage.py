@@ -21,7 +21,7 @@ from tenure.work.attempt import Attempt
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.context import AsyncContext
 from tenure.work.delivery import Cause, WorkItem, WorkResult
-from tenure.work.runner import WatchedAttempt
+from tenure.work.watched_attempt import WatchedAttempt
 
 
 class Died(Exception):

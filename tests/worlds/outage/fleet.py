@@ -26,8 +26,8 @@ from tenure.jobs.outbox import to_dispatch
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import SubmitJob
 from tenure.work.attempt_watch import Act, AttemptWatch
-from tenure.work.runner import WatchedAttempt
 from tenure.work.wait_brake import WaitBrake
+from tenure.work.watched_attempt import WatchedAttempt
 
 PROVIDER = "anthropic"
 CALL_S, STALL_S, TRIES = 2.0, 300.0, 5

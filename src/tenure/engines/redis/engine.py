@@ -18,7 +18,6 @@ from tenure.engines.redis.connections import Answer, RedisConnections, every_scr
 from tenure.engines.redis.consumer import RedisConsumer
 from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
-from tenure.engines.redis.loop_calls import call_on_loop
 from tenure.engines.redis.mailbox import (
     RedisMailbox,
     RedisMessage,
@@ -204,6 +203,10 @@ class RedisEngine(ServerEngine):
         acknowledges: Sequence[Message[Any, Any]] = (),
     ) -> Appended | None:
         """Does what `append_with` does, without a thread. None: nothing was done, because it might hold the event loop up."""
+        from tenure.engines.redis.loop_calls import (
+            call_on_loop,
+        )  # a supervisor has no event loop, and shall start quickly
+
         one = self.checked_append(journal, events, (epoch, expect, append_id), sends, acknowledges)
         answer = await call_on_loop(self.connections, "append_with", _append_words(one))
         return _appended(one, answer) if answer is not None else None

@@ -58,7 +58,7 @@ from tenure.nodes.manager.log_pages import cut, log_page
 from tenure.nodes.manager.manager_health import MANAGER
 from tenure.nodes.manager.steering import check_goal, command_of
 from tenure.nodes.stored_values import ARCHIVE, RememberedIds, StoredValues, large_results, read_record, stored_keys
-from tenure.work.attempt_logs import log_key, read_log
+from tenure.work.log_lines import log_key, read_log
 from tenure.work.output_stream import output_items
 
 if TYPE_CHECKING:

@@ -27,15 +27,18 @@ from tenure.nodes.process import Environment
 from tenure.nodes.slot_runner import SlotsView, attempt_report
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import CAUSES, describe_error
-from tenure.work.attempt_logs import AttemptLogHandler, MemoryLines
+from tenure.work.attempt_logs import AttemptLogHandler
+from tenure.work.attempt_steps import Steps, await_steps
 from tenure.work.attempt_watch import Act
 from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkMessage, WorkResult
 from tenure.work.job_submission import JobCourier
+from tenure.work.log_lines import MemoryLines
 from tenure.work.registry import Registry
-from tenure.work.runner import AttemptRunner, Steps, WatchedAttempt, await_steps
+from tenure.work.runner import AttemptRunner
 from tenure.work.slots.claims import ClaimFilter, RankedClaims
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.wait_brake import WaitBrake
+from tenure.work.watched_attempt import WatchedAttempt
 
 T = TypeVar("T")
 WORKFLOW_LOGGER = "tenure.workflow"

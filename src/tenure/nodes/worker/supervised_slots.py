@@ -7,14 +7,17 @@ its own, and takes no work until the node allows it. A worker imports this when 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tenure.beat.record import Phase
 from tenure.clock import Clock
-from tenure.control.messages.workers import HeldName
 from tenure.engines.contracts import Fence
 from tenure.errors import EngineWentBackError
-from tenure.nodes.slot_runner import SlotsView, attempt_report
 from tenure.work.slots.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from tenure.control.messages.workers import HeldName
+    from tenure.nodes.slot_runner import SlotsView
 
 CONNECT = "tenure.nodes.worker.courier:connect"
 """Connects a worker with its managers, as `SlotSettings.courier` wants it. Only a supervisor whose workflows submit jobs imports it."""
@@ -74,6 +77,8 @@ class SupervisedSlots:
         return self._supervisor.incarnation
 
     def view(self) -> SlotsView:
+        from tenure.nodes.slot_runner import SlotsView, attempt_report  # only a worker with managers is asked
+
         supervisor = self._supervisor
         now, boottime = self._clock.monotonic(), self._clock.boottime()
         readings = supervisor.board.readings()

@@ -7,6 +7,7 @@ extended, killed or settled concerns that attempt alone.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -23,21 +24,25 @@ from tenure.errors import BoardError
 from tenure.health.least_loss import MarkWatch
 from tenure.logs import NodeLog
 from tenure.work.attempt_failures import CAUSES
-from tenure.work.attempt_logs import LogPublisher
+from tenure.work.attempt_steps import Steps, hand_over_steps
 from tenure.work.attempt_watch import Act, AttemptWatch, WatchVerdict
 from tenure.work.delivery import CancelCode, WorkFailure
-from tenure.work.runner import IsolatedErrors, Steps, WatchedAttempt, hand_over_steps
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.log_lines import LogPublisher
 from tenure.work.slots.frames import CancelAttempt
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 from tenure.work.slots.slot_process import SlotProcess
 from tenure.work.wait_brake import WaitBrake
+from tenure.work.watched_attempt import WatchedAttempt
 
 _logger = logging.getLogger(__name__)
 
 LINE_LOST_S = 2.0
 """A slot that dies closes its channel a moment before it can be reaped. One that lives on without it closed its own descriptors."""
 LINE_LOST = "its outcome could not be handed over: its slot lost the line to its supervisor, as when a workflow closes all file descriptors"
+COUNTERS_S = 1.0
+"""The counters of leases are loaded so long after the start, or before the first lease is extended."""
 _ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
 
 
@@ -72,8 +77,8 @@ class AttemptSupervision:
         self._settings, self._board, self._slots, self._deliveries = settings, board, slots, deliveries
         self._logs, self._engine_threads, self._later = logs, engine_threads, later
         self._clock, self._log, self._errors = clock, log, errors
-        # Loading the counters takes a tenth of a second, which no look shall wait for.
-        engine_threads.submit(LeaseMetrics("").prepare)
+        # Loading the counters takes 0.05 s, which no look shall wait for, nor the first job: a thread that imports holds the interpreter.
+        self._counters_at = clock.monotonic() + min(COUNTERS_S, settings.extend_every_s / 2)
         self._watched: dict[int, SupervisedAttempt] = {}
         self._seen: dict[int, tuple[int, bool]] = {}
         self._unreadable: dict[int, float] = {}
@@ -94,6 +99,9 @@ class AttemptSupervision:
         """Looks at every record once. Returns True when an attempt began or ended since the last look."""
         monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
         self._board.tick(monotonic)
+        if monotonic >= self._counters_at:
+            self._counters_at = math.inf
+            self._submit("loading the counters", self._load_counters)
         seen: dict[int, tuple[int, bool]] = {}
         for slot in self._slots():
             with self._errors.isolate(f"looking after slot {slot.pid}"):
@@ -334,6 +342,9 @@ class AttemptSupervision:
         if watched is None:
             return None
         return HeldDelivery(index, watched.serial, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
+
+    def _load_counters(self) -> None:
+        LeaseMetrics("").prepare()
 
     def _submit(self, what: str, call: Callable[[], None]) -> None:
         def guarded() -> None:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from tenure.work.runner import IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
 
 
 class CallInbox:

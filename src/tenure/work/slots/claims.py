@@ -15,15 +15,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tenure.backoff import delay_after
-from tenure.engines.aio import Calls
 from tenure.engines.contracts import Consumer, Engine
 from tenure.jobs.mailbox_names import mailbox_for as mailbox_for
 from tenure.jobs.mailbox_names import work_mailbox
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkHead, WorkItem, WorkMessage, WorkResult
-from tenure.work.registry import Registry
+
+if TYPE_CHECKING:
+    from tenure.engines.aio import Calls
+    from tenure.work.registry import Registry
 
 FAIR_EVERY = 8
 _LANE = re.compile(r"(.+)\.p(-?[0-9]+)")

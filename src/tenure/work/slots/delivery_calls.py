@@ -23,11 +23,13 @@ from tenure.engines.contracts import Engine, Fence, Message
 from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.work.attempt_failures import unstarted_result
-from tenure.work.attempt_logs import FileLines, keep_log, log_key
+from tenure.work.attempt_steps import run_steps
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkResult
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.log_lines import FileLines, keep_log, log_key
 from tenure.work.output_stream import last_chunk, put_chunk
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner
-from tenure.work.runner import ONCE, IsolatedErrors, Settler, run_steps
+from tenure.work.settler import ONCE, Settler
 from tenure.work.slots.frames import FrameChannel, SlotAnswer, SlotRequest
 from tenure.work.slots.slot_channel import (
     COMPENSATE,

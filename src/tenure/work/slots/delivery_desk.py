@@ -21,7 +21,8 @@ from tenure.errors import EngineWentBackError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
 from tenure.work.delivery import WorkHead, WorkResult
-from tenure.work.runner import ONCE, IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.settler import ONCE
 from tenure.work.slots.claim_page import ClaimPage, NamedClaim
 from tenure.work.slots.claim_queue import ClaimedWork, ClaimQueue
 from tenure.work.slots.claims import ClaimFilter, ServedMailboxes

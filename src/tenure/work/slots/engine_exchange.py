@@ -20,7 +20,7 @@ from tenure.engines.contracts.engine import MAX_MESSAGES
 from tenure.errors import EngineWentBackError, MailboxClosedError, TenureError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
-from tenure.work.runner import IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
 from tenure.work.slots.claim_queue import ClaimedWork
 from tenure.work.slots.claims import FAIR_EVERY, ServedMailboxes
 from tenure.work.slots.delivery_calls import RawMessage

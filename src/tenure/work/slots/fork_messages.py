@@ -18,7 +18,6 @@ class PrepareModules(msgspec.Struct, frozen=True, array_like=True):
     """The first message to the server."""
 
     modules: list[str]
-    folder: str
     supervisor: int
     memory_limit_mb: int | None = None
 

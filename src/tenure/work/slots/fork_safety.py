@@ -77,17 +77,11 @@ def _children() -> str:
 def _generators() -> str:
     own = getattr(sys.modules["random"], "_inst", None)  # Python seeds this one again in a forked child
     objects = gc.get_objects()
-    types = list(map(type, objects))
-    # By their types, each once: there are some hundred of them, and a hundred thousand objects or more.
+    # In one go: there are a hundred thousand of them or more, and a worker's first job waits.
     # Not isinstance: that asks a lazy proxy for its class, and may run anything.
-    # By their ids: a class of a strange metaclass cannot be hashed.
-    every = dict(zip(map(id, types), types, strict=True))
-    kinds = {
-        number
-        for number, kind in every.items()
-        if issubclass(kind, Random) and not issubclass(kind, DIFFERS_AFTER_FORK)
-    }
-    for one in compress(objects, map(kinds.__contains__, map(id, types))):
+    # By the ids of their classes: a class of a strange metaclass cannot be hashed.
+    kinds = {id(kind) for kind in _kinds(Random) if not issubclass(kind, DIFFERS_AFTER_FORK)}
+    for one in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
         if one is not own:
             return f"holds a random generator{_place_of(one)}, which would give every slot the same numbers"
     numpy_random = sys.modules.get("numpy.random")
@@ -99,6 +93,12 @@ def _generators() -> str:
         if issubclass(type(value), numpy_kinds) and value is not shared:
             return f"holds a random generator in {where}, which would give every slot the same numbers"
     return ""
+
+
+def _kinds(kind: type[Random]) -> Iterator[type[Random]]:
+    yield kind
+    for below in type.__subclasses__(kind):
+        yield from _kinds(below)
 
 
 def _globals() -> Iterator[tuple[str, object]]:

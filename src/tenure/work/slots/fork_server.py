@@ -1,6 +1,6 @@
 """The process from which slots are forked: it has imported the user's modules once, and does nothing else.
 
-    python -m tenure.work.slots.fork_server FD
+    python -c 'from tenure.work.slots.fork_server import main; main()' FD
 
 It is executed anew, so it has nothing of the supervisor's: no URL, no token, no engine. Each slot is forked twice: the process in between ends at
 once, and the kernel gives the slot to the supervisor, which is a subreaper. So the supervisor waits for its slots and kills them
@@ -41,7 +41,7 @@ from tenure.work.slots.fork_messages import (
 from tenure.work.slots.fork_safety import reason_after_import, reason_not_to_fork
 from tenure.work.slots.frames import FrameChannel
 from tenure.work.slots.processes import adopt_orphans, die_with_parent
-from tenure.work.slots.slot_main import SlotGround, open_dump, prepare, read_start, run_slot
+from tenure.work.slots.slot_main import SlotGround, keep_import_folder, open_dump, prepare, read_start, run_slot
 
 WAIT_S = 0.0005
 
@@ -64,7 +64,7 @@ class ForkServer:
     def __init__(self, control: socket.socket, order: PrepareModules) -> None:
         self._control, self._order = control, order
         imported = ImportedModules([control.fileno()])
-        self._ground: SlotGround = prepare(order.modules, Path(order.folder), order.memory_limit_mb, imported.loaded)
+        self._ground: SlotGround = prepare(order.modules, order.memory_limit_mb, imported.loaded)
         self._unsafe = imported.reason
         # The collector then never writes to what the slots share: a write would give each of them a copy. What is garbage by now stays; to
         # collect it first would delay every worker's first job.
@@ -143,12 +143,14 @@ class ForkServer:
         # Else the supervisor would not see that the server is gone.
         self._control.close()
         channel = FrameChannel(socket.socket(fileno=descriptor))
-        run_slot(read_start(channel), channel, open_dump(Path(self._order.folder)), self._ground)
+        start = read_start(channel)
+        run_slot(start, channel, open_dump(Path(start.folder)), self._ground)
 
 
 def main() -> None:
     """Takes the socket that the supervisor left open, reads the order, imports the modules, and serves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    keep_import_folder()
     control = socket.socket(fileno=int(sys.argv[1]))
     first = control.recv(MOST_MESSAGE_BYTES)
     if not first:
@@ -159,7 +161,3 @@ def main() -> None:
     faulthandler.enable()  # a crash in native code of an import is told on standard error
     ForkServer(control, order).serve()
     os._exit(0)  # no handler of the user's modules runs at the exit of a process that did no work
-
-
-if __name__ == "__main__":
-    main()

@@ -29,10 +29,11 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import BoardError, EngineWentBackError, ForeignFileError, TenureError
 from tenure.logs import NodeLog
-from tenure.work.attempt_logs import FileLines, fence_of, keep_log, key_of
+from tenure.work.attempt_steps import run_steps
 from tenure.work.delivery import Cause, WorkFailure, WorkHead, WorkItem, WorkResult, extend_message
+from tenure.work.log_lines import FileLines, fence_of, keep_log, key_of
 from tenure.work.result_signatures import ClaimedAttempt, ResultSigner
-from tenure.work.runner import Settler, run_steps
+from tenure.work.settler import Settler
 from tenure.work.slots.claim_page import ClaimPage, HeldClaim, claim_path
 from tenure.work.slots.processes import is_alive, kill_strays
 

@@ -14,8 +14,6 @@ from collections import deque
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from tenure import machine
 from tenure.clock import Clock
 from tenure.logs import NodeLog
@@ -45,8 +43,8 @@ MOST_SERVERS = 5
 def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = start_interpreter("slot_main", theirs, start.incarnation)
-    return SlotProcess(process.pid, _channel(ours, start), Path(start.folder), now, process=process)
+        pid = start_interpreter("slot_main", theirs.fileno(), start.incarnation)
+    return SlotProcess(pid, _channel(ours, start), Path(start.folder), now, spawned=True)
 
 
 def _channel(ours: socket.socket, start: StartSlot) -> FrameChannel:
@@ -68,9 +66,8 @@ class ServerProcess:
     """A running fork server, from the supervisor's side."""
 
     def __init__(self, begun: BegunServer, order: PrepareModules) -> None:
-        self.socket, self.process = begun.socket, begun.process
-        with contextlib.suppress(OSError):  # it is gone, which `read` says too
-            self.socket.send(msgspec.msgpack.encode(order))
+        begun.order(order)
+        self.socket, self.pid = socket.socket(fileno=begun.descriptor), begun.pid
         self.socket.setblocking(False)
         self.ready_at: float | None = None
         """Monotonic time at which it had imported the modules."""
@@ -142,7 +139,7 @@ class SlotLauncher:
     @property
     def pid(self) -> int:
         """Returns the pid of the server; 0 when there is none."""
-        return self._server.process.pid if self._server is not None else 0
+        return self._server.pid if self._server is not None else 0
 
     def warm_up(self) -> None:
         """Has a server import the modules now, so that it is ready when slots are wanted."""
@@ -208,11 +205,7 @@ class SlotLauncher:
         """The server becomes a slot itself. All others are spawned, unless it only could not import: the next server may."""
         self._forget(server)
         self._servers -= 1
-        self._came.append(
-            SlotProcess(
-                server.process.pid, asked.channel, asked.folder, self._clock.monotonic(), process=server.process
-            )
-        )
+        self._came.append(SlotProcess(server.pid, asked.channel, asked.folder, self._clock.monotonic(), spawned=True))
         if not answer.reason:
             return
         self._forks = False
@@ -222,9 +215,8 @@ class SlotLauncher:
 
     def _lose(self, server: ServerProcess, how: str) -> None:
         self._forget(server)
-        kill_tree(server.process.pid)
-        self.dead.add(server.process.pid)
-        server.process.returncode = 0  # the pool buries it: Popen shall not wait for it
+        kill_tree(server.pid)
+        self.dead.add(server.pid)
         if server.ready_at is None:
             self._forks = False
             self._log.warning(f"the fork server {how} while it imported the modules: slots are spawned")
@@ -249,9 +241,8 @@ class SlotLauncher:
         server = self._server
         if server is not None:
             self._forget(server)
-            kill_tree(server.process.pid)
-            self.dead.add(server.process.pid)
-            server.process.returncode = 0
+            kill_tree(server.pid)
+            self.dead.add(server.pid)
 
     def bury(self) -> None:
         """Waits for servers that the pool did not bury. They were killed, so it is a moment; one stuck inside the kernel is left to init."""

@@ -1,6 +1,6 @@
 """The slot process: it runs the work that its supervisor hands over, one attempt at a time, or several async workflows on one event loop.
 
-    python -m tenure.work.slots.slot_main FD
+    python -c 'from tenure.work.slots.slot_main import main; main()' FD
 
 It has no engine and no credentials: work comes, and outcomes go, over its channel. It writes its state to the beat board, from which the
 supervisor extends its leases. While work runs, a second thread listens to the supervisor, so that a cancellation does not wait for a beat, and
@@ -36,10 +36,11 @@ from tenure.clock import Clock, SystemClock
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import failure_of_tenure, unstarted_result
 from tenure.work.attempt_handle import AttemptHandle
-from tenure.work.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
+from tenure.work.attempt_logs import AttemptLogHandler, LoggedStream
+from tenure.work.attempt_steps import Steps, await_steps, run_steps
 from tenure.work.delivery import CancelCode, Cause, WorkFailure, WorkHead, WorkResult
+from tenure.work.log_lines import FileLines, MemoryLines
 from tenure.work.registry import Registry
-from tenure.work.runner import Steps, await_steps, run_steps
 from tenure.work.served_modules import load_module
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.frames import (
@@ -317,14 +318,14 @@ class SlotGround(NamedTuple):
 
 
 def prepare(
-    modules: list[str], folder: Path, memory_limit_mb: int | None, loaded: Callable[[str], None] = lambda name: None
+    modules: list[str], memory_limit_mb: int | None, loaded: Callable[[str], None] = lambda name: None
 ) -> SlotGround:
     """Sets limits and logging up, then imports the modules. `loaded` is called after each one."""
     clock = SystemClock()
     if memory_limit_mb is not None:
         limit = memory_limit_mb << 20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    log_handler = AttemptLogHandler(FileLines(folder), clock)
+    log_handler = AttemptLogHandler(MemoryLines(), clock)  # no attempt runs before `run_slot`, which has the folder
     logging.getLogger().addHandler(log_handler)
     sys.stdout = LoggedStream(sys.stdout, "stdout", log_handler)
     sys.stderr = LoggedStream(sys.stderr, "stderr", log_handler)
@@ -338,6 +339,12 @@ def prepare(
     except BaseException as error:
         broken = SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:])
         return SlotGround(clock, log_handler, None, broken)
+
+
+def keep_import_folder() -> None:
+    """Names the folder from which modules are imported first: an empty name is the current one, and follows a module that changes that."""
+    if sys.path[:1] == [""]:
+        sys.path[0] = str(Path.cwd())
 
 
 def open_dump(folder: Path) -> IO[str]:
@@ -364,6 +371,7 @@ def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str], ground: Slo
         if ground.registry is None:
             channel.send(ground.broken or SlotBroken("nothing was imported", ""))
             os._exit(BROKEN_EXIT)
+        ground.log_handler.lines = FileLines(Path(start.folder))
         slot = Slot(start, channel, ground, ground.registry)
     except BaseException as error:
         channel.send(SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
@@ -387,14 +395,10 @@ def run_slot(start: StartSlot, channel: FrameChannel, dump: IO[str], ground: Slo
 def main() -> None:
     """Takes the socket that the supervisor left open, reads the first frame, and starts the slot."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    keep_import_folder()
     channel = FrameChannel(socket.socket(fileno=int(sys.argv[1])))
     start = read_start(channel)
     die_with_parent(start.supervisor)
     adopt_orphans()
-    folder = Path(start.folder)
-    dump = open_dump(folder)
-    run_slot(start, channel, dump, prepare(start.modules, folder, start.slot_settings().memory_limit_mb))
-
-
-if __name__ == "__main__":
-    main()
+    dump = open_dump(Path(start.folder))
+    run_slot(start, channel, dump, prepare(start.modules, start.slot_settings().memory_limit_mb))

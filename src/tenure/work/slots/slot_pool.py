@@ -19,7 +19,7 @@ from tenure.clock import Clock
 from tenure.logs import NodeLog
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import WorkFailure
-from tenure.work.runner import IsolatedErrors
+from tenure.work.isolated_errors import IsolatedErrors
 from tenure.work.slots.frames import SlotBroken, SlotFrame, SlotReady, SlotTrouble, StartSlot
 from tenure.work.slots.interpreters import MARK
 from tenure.work.slots.processes import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -52,8 +51,8 @@ class SlotProcess:
     """Monotonic time at which its end of the channel was first seen closed."""
     last_trouble: str = ""
     """Its last complaint."""
-    process: subprocess.Popen[bytes] | None = None
-    """How it was started; None for one that was forked."""
+    spawned: bool = False
+    """True for one that was our child from its start. One that was forked becomes it a moment later."""
     below: set[int] = field(default_factory=set)
     """Descendants that were killed with it. They become our children, so we have to reap them."""
 
@@ -92,11 +91,9 @@ class SlotProcess:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
             # A slot that was forked just now is told of before it becomes our child.
-            return None if self.process is None and read_stat(self.pid) is not None else Ended(0, "")
+            return None if not self.spawned and read_stat(self.pid) is not None else Ended(0, "")
         if pid == 0:
             return None
-        if self.process is not None:
-            self.process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it again
         return Ended(status, f"{usage.ru_maxrss / 1024:.0f} MB")
 
     def close(self) -> None:

@@ -25,8 +25,8 @@ from tenure.logs import NodeLog
 from tenure.randomness import IdSource, fresh_random, new_id
 from tenure.served_workflow import ServedWorkflow
 from tenure.work.delivery import CancelCode, WorkFailure
+from tenure.work.isolated_errors import IsolatedErrors
 from tenure.work.result_signatures import signer_for
-from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.call_inbox import CallInbox
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.claim_queue import MOST_AHEAD
@@ -190,7 +190,6 @@ class Supervisor:
             launcher = make_launcher(
                 self.settings,
                 self._modules,
-                self._private,
                 self.incarnation,
                 selector,
                 self._clock,

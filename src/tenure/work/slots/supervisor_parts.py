@@ -19,9 +19,9 @@ from tenure.engines.urls import PatientOpening
 from tenure.errors import EngineWentBackError
 from tenure.logs import NodeLog
 from tenure.randomness import IdSource
-from tenure.work.attempt_logs import FileLines, LogPublisher
+from tenure.work.isolated_errors import IsolatedErrors
+from tenure.work.log_lines import FileLines, LogPublisher
 from tenure.work.result_signatures import signer_for
-from tenure.work.runner import IsolatedErrors
 from tenure.work.slots.attempt_supervision import AttemptSupervision
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.delivery_calls import DeliveryCalls
@@ -94,14 +94,13 @@ class SharedCourier:
 def make_launcher(
     settings: SlotSettings,
     modules: list[str],
-    folder: Path,
     incarnation: str,
     selector: selectors.BaseSelector,
     clock: Clock,
     log: NodeLog,
     begun: BegunServer | None = None,
 ) -> SlotLauncher:
-    order = PrepareModules(modules, str(folder), os.getpid(), settings.memory_limit_mb)
+    order = PrepareModules(modules, os.getpid(), settings.memory_limit_mb)
     return SlotLauncher(settings.slot_start, order, incarnation, selector, clock=clock, log=log, begun=begun)
 
 
