@@ -45,10 +45,6 @@ LOOK_AGAIN_S = 10.0
 """The seconds between two attempts to read a journal that is damaged."""
 
 
-LOADING_AGAIN_S = 1.0
-"""The seconds after which a caller may ask again what a node could not answer yet: it reads some hundred thousand jobs in a second."""
-
-
 LeaderT = TypeVar("LeaderT", bound=TermLeader[Any, Any])
 
 
@@ -150,8 +146,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                 kind=ProblemKind.UNAVAILABLE,
                 fact=str(self.ledger.loading),
                 remedy="Ask again in a moment, or ask another node",
-                retryable=True,
-                retry_after_s=LOADING_AGAIN_S,
+                retryable=True,  # with no time: most states are read within milliseconds, and a client would wait it out
             )
         return Problem(
             kind=ProblemKind.UNAVAILABLE,

@@ -213,7 +213,7 @@ class StateSaver:
         now = self._clock.boottime()
         for key in named - self._named:
             self._needed_until.pop(key, None)
-        self._needed_until.update(dict.fromkeys(self._named - named, now + UNNAMED_FOR_S))
+        self._needed_until.update(dict.fromkeys(sorted(self._named - named), now + UNNAMED_FOR_S))
         self._named = named
         if not self._listed:
             await self._list(now)

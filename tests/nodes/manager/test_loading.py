@@ -13,6 +13,7 @@ from tests.nodes.manager.test_state_saving import PAGED, leading, saved_at, subm
 
 from tenure.control.messages.jobs import AskWhy, GetJob, JobList, JobView, ListJobs, SubmitMany, WhyReply
 from tenure.control.messages.wire import Problem, ProblemKind
+from tenure.control.problems import head_of
 from tenure.engines.aio import calls_for
 from tenure.jobs.endings import CancelJob
 from tenure.nodes import journal_reading, state_saving
@@ -91,7 +92,8 @@ def test_of_what_it_has_not_read_it_says_how_far_it_is_and_never_that_it_is_unkn
             reply = await ask(manager, request)
             assert isinstance(reply, Problem)
             assert (reply.kind, reply.fact, reply.retryable) == (ProblemKind.UNAVAILABLE, told, True)
-            assert reply.retry_after_s > 0
+            assert head_of(reply, 0, "1", "http", "/")[1]["Retry-After"] == "1"
+            assert reply.retry_after_s == 0.0, "a client that knows no better asks soon: most states are small"
         assert manager.unready == {"journal": told}
         await calls.answer(1_000)
         await group.until(lambda: manager.leads)
