@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, MemoryEngine
+from tenure.engines import Engine, InMemoryMailbox, MemoryEngine
 from tenure.engines.aio import InlineCalls, ThreadCalls, calls_for
+from tenure.engines.contracts import Message
 from tenure.errors import EngineClosedError, LimitError, MailboxClosedError
 from tenure.testing import FakeMailbox
 
@@ -77,6 +78,31 @@ def test_a_long_poll_on_memory_waits_on_the_loop_and_is_woken_by_a_send() -> Non
             await calls.run(mailbox.send, number)
         got = [message.body for found in await asyncio.gather(*polls) for message in found]
         assert sorted(got) == list(range(50))
+
+    play(story)
+
+
+def test_a_message_wakes_one_long_poll_on_memory_and_lets_the_others_wait() -> None:
+    looks = []
+
+    class CountedMailbox(InMemoryMailbox[Any, Any]):
+        def receive(self, *args: Any, **options: Any) -> list[Message[Any, Any]]:
+            looks.append(self)
+            return super().receive(*args, **options)
+
+    async def story() -> None:
+        engine = MemoryEngine()
+        mailbox, calls = CountedMailbox("work", engine=engine), calls_for(engine)
+        polls = [asyncio.create_task(calls.run(mailbox.receive, 1, 60, 20)) for _ in range(10)]
+        await asyncio.sleep(0.01)
+        assert len(looks) == 10
+        await calls.run(mailbox.send, "x")
+        await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.01)
+        # The one that took it. Of the others, the first in line watches the new lease from now on, and need not look for that.
+        assert len(looks) == 11
+        mailbox.wake()
+        assert sum(len(found) for found in await asyncio.gather(*polls)) == 1
 
     play(story)
 

@@ -178,7 +178,8 @@ class InlineCalls:
             found: list[Message[Any, Any]] = receive(max_messages, visibility_timeout, 0, provisional=provisional)
             return found
 
-        return await self._poll(mailbox, wait_time_seconds, look)
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        return look() or await self._poll(mailbox, wait_time_seconds, look)
 
     async def _exchange(
         self,
@@ -190,6 +191,7 @@ class InlineCalls:
         wait_time_seconds: float = 0,
         **options: Any,
     ) -> Exchanged[Any, Any]:
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
         first: Exchanged[Any, Any] = exchange(settlements, max_messages=max_messages, **options)
         if first.messages or not max_messages:
             return first
@@ -203,12 +205,10 @@ class InlineCalls:
     async def _poll(
         self, handle: MemoryPolls, wait_time_seconds: float, look: Callable[[], list[Message[Any, Any]]]
     ) -> list[Message[Any, Any]]:
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        """Waits for a ring and looks, until that finds something. The caller has looked once, and found nothing."""
         deadline = self._clock.boottime() + wait_time_seconds
-        while True:
-            found = look()
-            if found or self._clock.boottime() >= deadline:
-                return found
+        found: list[Message[Any, Any]] = []
+        while not found and self._clock.boottime() < deadline:
             rung = LoopWaiter()
             waiter = handle.listen(rung.ring, deadline)
             try:
@@ -218,10 +218,13 @@ class InlineCalls:
                 while self._clock.boottime() < waiter.until and handle.waits(waiter):
                     rung.reset()
                     await rung.wait(self._clock, waiter.until - self._clock.boottime())
+                if waiter.over:
+                    break
+                # Looks before it leaves: to leave rings the next in line for what is still ready, which this look may take.
+                found = look()
             finally:
-                goes_on = handle.unlisten(waiter)
-            if not goes_on:
-                return []
+                handle.unlisten(waiter)
+        return found
 
     async def _follow(
         self, journal: MemoryJournal, follow: Callable[..., Any], after: int, wait_time_seconds: float

@@ -245,9 +245,10 @@ class MemoryConsumer(MemoryPolls, CheckedConsumer[BodyT, ReplyT, Deliveries[Body
                 found = self._take(wish)
                 if not found and wait_s:
                     found = self._poll(wait_s, lambda: self._take(wish._replace(ranks=self._order(wish.fair))))
-                for box in self.boxes:
-                    if box.waiters:
-                        box.alert()
+            # A claim has made timers, for the oldest in line to watch. One that found nothing has left all as it was.
+            for box in self.boxes if found else ():
+                if box.waiters:
+                    box.alert()
         if found:
             claims.append(found)
         self.engine.forward()

@@ -81,7 +81,9 @@ class SharedMailbox:
         wakes the next one: no message is missed, and a thousand idle consumers do not all get up for one message.
         """
         waiters, state = self.waiters, self.state
-        if state.ready_count and waiters:
+        if not waiters:
+            return
+        if state.ready_count:
             waiters.popitem()[0].ring()
         if waiters:
             watch = next(iter(waiters))
@@ -320,8 +322,10 @@ class MemoryPolls:
         with self._lock:
             waiter = self._enter(ring)
             self._watch(waiter, deadline)
-            if waiter.over or any(box.state.ready_count for box in self.boxes):
-                waiter.ring()
+            for box in self.boxes:
+                if waiter.over or box.state.ready_count:
+                    waiter.ring()
+                    break
             return waiter
 
     def waits(self, waiter: Waiter) -> bool:
@@ -329,11 +333,10 @@ class MemoryPolls:
         with self._lock:
             return all(waiter in box.waiters for box in self.boxes) and not waiter.over
 
-    def unlisten(self, waiter: Waiter) -> bool:
-        """Stops listening. Returns False when the poll is to end: it was woken, or the mailbox closed."""
+    def unlisten(self, waiter: Waiter) -> None:
+        """Stops listening. A message that is ready rings the next in line."""
         with self._lock:
             self._leave(waiter)
-            return not waiter.over
 
     def wake(self) -> None:
         self.check_open()
