@@ -83,7 +83,7 @@ class EventFeed:
         clock: Clock,
         state: State,
         submission_of: Callable[[str], JobSubmission | None],
-        keep: Callable[[str, Callable[[], Awaitable[None]]], Coroutine[Any, Any, None]],
+        keep: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]],
         progress: Progress | None = None,
         masked: Callable[[bytes], bytes] = masked_event,
     ) -> None:

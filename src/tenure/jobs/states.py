@@ -24,9 +24,8 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
 
-    @property
-    def terminal(self) -> bool:
-        return self in JOB_TERMINAL
+    terminal: bool
+    """True for a state that has no way out: those of `JOB_TERMINAL`."""
 
 
 class WorkflowState(StrEnum):
@@ -41,9 +40,8 @@ class WorkflowState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def terminal(self) -> bool:
-        return self in WORKFLOW_TERMINAL
+    terminal: bool
+    """True for a state that has no way out: those of `WORKFLOW_TERMINAL`."""
 
 
 class StrategyType(StrEnum):
@@ -93,6 +91,11 @@ MADE_WAY = frozenset({AttemptCause.PAUSED, AttemptCause.MOVED, AttemptCause.PREE
 """The causes of attempts that were asked to end: they are not charged, and go on from their checkpoint."""
 JOB_TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})
 WORKFLOW_TERMINAL = frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED})
+# Written down at each state, and not looked up by a property: folds and views ask for it several times for each event.
+for job_state in JobState:
+    job_state.terminal = job_state in JOB_TERMINAL
+for workflow_state in WorkflowState:
+    workflow_state.terminal = workflow_state in WORKFLOW_TERMINAL
 
 JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.PENDING: JOB_TERMINAL | {JobState.RUNNING},

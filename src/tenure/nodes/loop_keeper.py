@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
@@ -140,7 +141,8 @@ LOOK_S = 0.5
 WELL_S = 10.0
 """A loop that ran for this long ran well: its next rest is a short one again."""
 
-Loop = Callable[[], Awaitable[None]]
+Loop = Callable[[], Coroutine[Any, Any, None]]
+"""An `async def`: whatever it raises, it raises inside of its task."""
 
 
 class _Kept:
@@ -195,7 +197,7 @@ class LoopKeeper:
         kept = self._of(name)
         while stop is None or not stop.is_set():
             begun = self._clock.monotonic()
-            kept.running = running = asyncio.create_task(_once(loop))
+            kept.running = running = asyncio.create_task(loop())
             try:
                 # Not `await running`: a loop that `begin_again` cancelled would look as if this call were cancelled.
                 await asyncio.wait([running])
@@ -292,8 +294,3 @@ class LoopKeeper:
         kept.waits = False
         self.failures.note(FailedOn.LOOP, name, f"running the loop {name!r}", error)
         return True
-
-
-async def _once(loop: Loop) -> None:
-    """Makes a loop that raises before its first await fail inside of its task, as one that raises later does."""
-    await loop()

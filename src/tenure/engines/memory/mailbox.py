@@ -101,8 +101,8 @@ class MemoryMailbox(MemoryPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, R
             found = self._take(most, lease_s, stage)
             if not found and wait_s:
                 found = self._poll(wait_s, lambda: self._take(most, lease_s, stage))
-            elif self.box.waiters:
-                self.box.alert()
+            if found and self.box.waiters:
+                self.box.alert()  # for the watch over the timers: a claim has made one
         finally:
             self._lock.release()
         if self.engine.outbox:
@@ -245,13 +245,14 @@ class MemoryConsumer(MemoryPolls, CheckedConsumer[BodyT, ReplyT, Deliveries[Body
                 found = self._take(wish)
                 if not found and wait_s:
                     found = self._poll(wait_s, lambda: self._take(wish._replace(ranks=self._order(wish.fair))))
-            # A claim has made timers, for the oldest in line to watch. One that found nothing has left all as it was.
-            for box in self.boxes if found else ():
-                if box.waiters:
-                    box.alert()
+                # A claim has made timers, for the oldest in line to watch. One that found nothing has left all as it was.
+                for box in self.boxes if found else ():
+                    if box.waiters:
+                        box.alert()
         if found:
             claims.append(found)
-        self.engine.forward()
+        if self.engine.outbox:
+            self.engine.forward()
         return found, {place: gone for place, gone in enumerate(outcomes) if gone is not None}
 
     def _take(self, wish: ClaimWish) -> Deliveries[BodyT, ReplyT]:

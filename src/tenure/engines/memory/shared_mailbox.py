@@ -296,10 +296,12 @@ class MemoryPolls:
         return waiter.until
 
     def _leave(self, waiter: Waiter) -> None:
+        """Takes the waiter out of its lines. A line in which it was rung rings the next, and one that it watched has another watch."""
         self.handle.end(waiter)
+        concerned = [box for box in self.boxes if waiter not in box.waiters or next(iter(box.waiters)) is waiter]
         for box in self.boxes:
             box.waiters.pop(waiter, None)
-        for box in self.boxes:
+        for box in concerned:
             box.alert()
 
     def _move(self, boxes: tuple[SharedMailbox, ...]) -> None:

@@ -139,12 +139,12 @@ class ChildJobs(LeaderPart):
             self._look_at_parent(parent)  # the parent may have ended before its child was known
 
     def _look_at_parent(self, parent: str) -> None:
-        ended = ended_as(self._leader.ledger.book, parent)
-        if ended is not None and parent in self._children:
-            family = self._children.pop(parent)
-            if ended is not JobState.COMPLETED:
-                self._orphans += [(child, parent) for child in sorted(family)]
-                self._changed.set()
+        if parent not in self._children or (ended := ended_as(self._leader.ledger.book, parent)) is None:
+            return
+        family = self._children.pop(parent)
+        if ended is not JobState.COMPLETED:
+            self._orphans += [(child, parent) for child in sorted(family)]
+            self._changed.set()
 
 
 def ended_as(book: JobBook, job_id: str) -> JobState | None:

@@ -141,7 +141,7 @@ class UnsignedFollowUps:
 
     async def tend(self) -> None:
         """Looks for the messages. An attempt whose message is gone has failed; one whose message nobody had claimed is sent again."""
-        if self._now() < self.next_due():
+        if not self._ledger.book.unsigned.noted or self._now() < self.next_due():
             return
         self._looked_at = self._now()
         gone: list[FailUnsigned | RecordWithdrawn] = []

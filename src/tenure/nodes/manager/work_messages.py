@@ -148,12 +148,15 @@ class Withdrawals:
         """The `lost_at` for which the mailboxes that all workflows share have been looked through."""
 
     def next_due(self) -> float:
-        paused = self._looked_at + PAUSED_AGAIN_S if to_take_back(self._ledger.book, limit=1) else math.inf
+        book = self._ledger.book
+        paused = self._looked_at + PAUSED_AGAIN_S if book.paused and to_take_back(book, limit=1) else math.inf
         return min(self._shared_at(), self._unserved_at(), paused)
 
     async def tend(self) -> None:
         """Takes back what nobody serves any more, some seconds after the last worker left: a worker that restarts finds its work where it was.
         The messages of paused jobs are taken back at once."""
+        if self._ledger.book.lost_at is None and not self._ledger.book.paused:
+            return
         now = self._now()
         if now >= self._shared_at():
             looks_for = self._ledger.book.lost_at
