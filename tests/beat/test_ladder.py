@@ -13,13 +13,6 @@ from tenure.errors import LadderError
 seconds = st.floats(0.001, 40_000)
 
 
-def test_unset_values_are_derived_from_the_lease() -> None:
-    assert Ladder(visibility_timeout=60).derived() == Ladder(visibility_timeout=60, extension_interval=20, extension=60)
-    assert Ladder(visibility_timeout=1_800).derived().extension_interval == 60
-    kept = Ladder(visibility_timeout=60, extension_interval=5, extension=30)
-    assert kept.derived() == kept
-
-
 def test_a_broken_ladder_is_drawn_with_its_numbers_and_the_remedy() -> None:
     with pytest.raises(LadderError) as caught:
         Ladder(visibility_timeout=60, watchdog_threshold=720, watchdog_interval=60, wait_time_seconds=30).check()
@@ -58,31 +51,10 @@ def test_several_faults_are_all_told_at_once() -> None:
     ]
 
 
-def test_the_silence_that_work_may_have_is_what_the_narrowest_rule_leaves() -> None:
-    ladder = Ladder(
-        visibility_timeout=1_800, watchdog_threshold=720, wait_time_seconds=30, watchdog_interval=60
-    ).derived()
-    assert ladder.allowed_silence() == 690
-
-
-@given(lease=seconds, threshold=seconds, wait=seconds, part=st.floats(0, 0.99))
-def test_a_silence_below_the_allowed_one_breaks_nothing_that_held_without_it(
-    lease: float, threshold: float, wait: float, part: float
-) -> None:
-    bare = Ladder(visibility_timeout=lease, watchdog_threshold=threshold, wait_time_seconds=wait).derived()
-    if bare.broken():
-        return
-    silence = bare.allowed_silence() * part
-    with_silence = Ladder(
-        visibility_timeout=lease, watchdog_threshold=threshold, wait_time_seconds=wait, max_processing_time=silence
-    )
-    assert with_silence.derived().broken() == []
-
-
 @given(lease=seconds)
-def test_a_derived_ladder_of_any_lease_stands(lease: float) -> None:
-    Ladder(visibility_timeout=lease).derived().check()
+def test_the_ladder_that_is_fitted_to_a_lease_stands_for_any_lease(lease: float) -> None:
     fitted = LeaseExtenderConfig().for_lease(lease)
+    Ladder(visibility_timeout=lease, extension_interval=fitted.interval, extension=fitted.extension).check()
     assert fitted.interval == derived_interval(lease) < fitted.extension == lease
 
 

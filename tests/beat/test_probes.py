@@ -19,7 +19,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.metrics import LeaseMetrics
 from tenure.beat.probes import HealthServer
-from tenure.beat.watchdog import LoopState, LoopVitals, Readiness, judge_readiness, readiness_of
+from tenure.beat.watchdog import LoopState, LoopVitals, Readiness, judge_readiness
 from tenure.clock import ManualClock
 from tenure.errors import ConfigurationError, LimitError, PortTakenError
 
@@ -115,7 +115,11 @@ def test_unreadiness_is_a_503_that_says_why_per_loop() -> None:
 def test_readiness_of_bare_heartbeats_turns_with_their_silence() -> None:
     clock = ManualClock()
     heartbeat = Heartbeat(name="job", clock=clock)
-    with HealthServer(0, host="127.0.0.1", readiness=readiness_of([heartbeat], 60)) as server:
+
+    def readiness() -> Readiness:
+        return judge_readiness({"job": LoopVitals.of(heartbeat)}, 60)
+
+    with HealthServer(0, host="127.0.0.1", readiness=readiness) as server:
         clock.advance(60)
         assert ask(server, "/health/ready")[0] == 200
         clock.advance(1)

@@ -15,11 +15,16 @@ from tests.jobs.desk import Desk, spec, submission
 from tenure.clock import zone
 from tenure.errors import ConfigurationError, LimitError, UnknownScheduleError
 from tenure.jobs import JobBook, Outcome
-from tenure.jobs.cron import MOST_MISSED, due, instants, next_instant, utc
+from tenure.jobs.cron import MOST_MISSED, due, instants, next_instant
 from tenure.jobs.schedules import FireCron, PutSchedule, RemoveSchedule, RunSchedule, SkipInstants
 from tenure.jobs.state_records import Missed, Overlap, Schedule, ScheduleRecord
 
 DAY = 86_400.0
+
+
+def utc(instant: float) -> int:
+    """The zone whose clocks are never ahead of UTC."""
+    return 0
 
 
 def schedule(name: str = "nightly", **options: Any) -> Schedule:

@@ -14,7 +14,7 @@ import pytest
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.probes import HealthServer
-from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process, readiness_of
+from tenure.beat.watchdog import LoopVitals, StallReport, Watchdog, judge_readiness, kill_this_process
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine
 from tenure.errors import LadderError
@@ -152,9 +152,10 @@ DEFAULTS = {"wait_time_seconds": 30, "watchdog_threshold": 720, "visibility_time
 
 
 def test_the_defaults_of_the_table_stand_with_any_processing_time_up_to_690_seconds() -> None:
-    Ladder(**DEFAULTS).derived().check()
-    Ladder(**DEFAULTS, max_processing_time=689).derived().check()
-    assert Ladder(**DEFAULTS).derived().allowed_silence() == 690
+    Ladder(**DEFAULTS).check()
+    Ladder(**DEFAULTS, max_processing_time=689).check()
+    with pytest.raises(LadderError):
+        Ladder(**DEFAULTS, max_processing_time=690).check()
 
 
 @pytest.mark.parametrize(
@@ -212,9 +213,8 @@ def test_the_granularity_is_per_loop_and_the_report_still_says_what_it_was_doing
 def test_a_long_external_call_is_no_false_positive_once_it_is_declared() -> None:
     clock = ManualClock()
     heartbeat = Heartbeat(clock=clock)
-    ready = readiness_of([heartbeat], 360)
     watchdog = Watchdog([heartbeat], on_stall=lambda report: None, clock=clock)
     with heartbeat.silence(900, "model call"):
         clock.advance(899)
         assert watchdog.check() == []
-        assert ready().ready
+        assert judge_readiness({"main": LoopVitals.of(heartbeat)}, 360).ready

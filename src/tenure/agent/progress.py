@@ -16,6 +16,8 @@ from tenure.agent.events import UNREADABLE, Event, ModelSaid, ToolAnswered, Tool
 
 IDLE_TURNS = 5
 """After this many turns in a row without a step, the agent is spinning."""
+SHOWN_CHARS = 120
+"""Of a call or an answer that was repeated, its name in the evidence has so many characters."""
 
 
 class ProgressJudge:
@@ -135,6 +137,6 @@ def canonical(arguments: str) -> str:
         return arguments
 
 
-def _short(text: str, most: int = 120) -> str:
+def _short(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from tenure.beat.lease import derived_interval
 from tenure.errors import LadderError
 
 
@@ -55,23 +54,6 @@ class Ladder:
     stall: float | None = None
     grace: float | None = None
     settle: float | None = None
-
-    def derived(self) -> Ladder:
-        """With what is unset derived from the lease: renewed each minute or each third of it, for as long as it is."""
-        interval, extension = self.extension_interval, self.extension
-        return replace(
-            self,
-            extension_interval=derived_interval(self.visibility_timeout) if interval is None else interval,
-            extension=self.visibility_timeout if extension is None else extension,
-        )
-
-    def allowed_silence(self) -> float:
-        """Returns the seconds that the work may go without a beat before it loses its lease or its process."""
-        limits = [self.visibility_timeout - (self.extension_interval or 0.0)]
-        if self.watchdog_threshold is not None:
-            limits.append(self.watchdog_threshold - self.wait_time_seconds)
-            limits.append(self.visibility_timeout - self.watchdog_threshold)
-        return min(limits)
 
     def broken(self) -> list[LadderRule]:
         """Every rule that does not hold."""

@@ -30,13 +30,12 @@ from tenure.clock import Clock, SystemClock
 from tenure.errors import LimitError
 
 
-def thread_stacks(*, skip: frozenset[int] = frozenset()) -> str:
-    """The stack of each thread, by name; those in `skip` (by ident) are left out."""
+def thread_stacks() -> str:
+    """The stack of each thread, by name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"Thread {names.get(ident, 'unknown to Python')!s} ({ident}):\n{_stack(frame)}"
         for ident, frame in sorted(sys._current_frames().items())
-        if ident not in skip
     ]
     return "\n".join(parts)
 
@@ -132,17 +131,6 @@ def judge_readiness(loops: Mapping[str, LoopVitals], threshold_s: float) -> Read
     if not loops:
         reasons["-"] = "there is no loop"
     return Readiness(not reasons, reasons, loops)
-
-
-def readiness_of(heartbeats: Iterable[Heartbeat], threshold_s: float) -> Callable[[], Readiness]:
-    """A readiness check over bare heartbeats, for processes that have no loops of ours."""
-    watched = list(heartbeats)
-
-    def check() -> Readiness:
-        vitals = {heartbeat.name or f"heartbeat {n}": LoopVitals.of(heartbeat) for n, heartbeat in enumerate(watched)}
-        return judge_readiness(vitals, threshold_s)
-
-    return check
 
 
 def _reason(vitals: LoopVitals, threshold_s: float) -> str | None:

@@ -216,11 +216,10 @@ class Awareness:
 class Suspicion:
     """One suspicion, from the accusation until it is refuted or its deadline passes. Each new confirmation may only bring the deadline nearer."""
 
-    __slots__ = ("_confirmed_by", "_max_s", "_min_s", "_wanted", "accuser", "begun", "deadline", "incarnation")
+    __slots__ = ("_confirmed_by", "_max_s", "_min_s", "_wanted", "begun", "deadline", "incarnation")
 
     def __init__(self, *, now: float, accuser: str, incarnation: int, wanted: int, min_s: float, max_s: float) -> None:
         self.begun = now
-        self.accuser = accuser
         self.incarnation = incarnation  # the incarnation of the suspect that was accused
         self._wanted, self._min_s, self._max_s = wanted, min_s, max_s
         # The accuser is in the set so that its own repetition does not count as a confirmation.

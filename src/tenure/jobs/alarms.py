@@ -97,7 +97,6 @@ def stranded(
     now: float,
     started: Mapping[Lane, float],
     crew: Callable[[str], Crew],
-    after_s: float = STRANDED_AFTER_S,
 ) -> list[Alarm]:
     """Returns an alarm for each lane with work in the engine that no worker takes. `started` maps a lane to the last start of work in it.
 
@@ -112,7 +111,7 @@ def stranded(
         quiet = now - max(oldest, started.get(lane, 0.0), book.state.elected_at)
         mailbox = mailbox_name(*lane)
         found = crew(mailbox)
-        if quiet <= after_s or (found.accepting and not found.free):
+        if quiet <= STRANDED_AFTER_S or (found.accepting and not found.free):
             continue
         facts = f"{len(waiting):,} waiting in {mailbox}, the oldest for {now - oldest:.0f} s, and nothing was claimed for {quiet:.0f} s"
         alarms.append(Alarm(AlarmKind.NOTHING_CLAIMED, mailbox, facts, _remedy(mailbox, found)))

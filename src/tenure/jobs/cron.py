@@ -39,10 +39,6 @@ Zone = Callable[[float], int]
 """Takes a Unix time, and returns the seconds by which local clocks are ahead of UTC."""
 
 
-def utc(instant: float) -> int:
-    return 0
-
-
 class _Field(NamedTuple):
     name: str
     least: int

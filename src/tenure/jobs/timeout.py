@@ -333,9 +333,9 @@ def rules_for(info: JobInfo) -> type[TimeoutStrategy]:
     return STRATEGIES[info.timeout_tracking.strategy_type]
 
 
-def next_due(info: JobInfo, settings: JobSettings, progress_at: float = 0.0, rules: Rules = RULES) -> float:
+def next_due(info: JobInfo, settings: JobSettings, progress_at: float = 0.0) -> float:
     """Returns the next time at which checking this job can matter. `NEVER` for one that has ended."""
-    return NEVER if info.state.terminal else rules_for(info).due(info, settings, progress_at, rules)
+    return NEVER if info.state.terminal else rules_for(info).due(info, settings, progress_at, RULES)
 
 
 def check_job(book: JobBook, command: CheckJob, now: float, rules: Rules) -> Decision:
