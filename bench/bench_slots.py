@@ -109,10 +109,8 @@ def throughput(report: Report, folder: Path) -> None:
             while True:
                 done = answers.approximate_count()
                 if done and not begun:
-                    counted_from, begun = (
-                        done,
-                        time.perf_counter(),
-                    )  # the start of the processes is not what is measured
+                    # The start of the processes is not what is measured.
+                    counted_from, begun = done, time.perf_counter()
                 if done >= JOBS:
                     speed = (done - counted_from) / (time.perf_counter() - begun)
                     break

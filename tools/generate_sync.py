@@ -23,10 +23,8 @@ SOURCES = {
     "src/tenure/agent/async_loops.py": "src/tenure/agent/loops.py",
 }
 WORDS = [
-    (
-        r"\(await (\w[\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)\.",
-        r"\1.",
-    ),  # (await f(x)).y, without its parentheses
+    # (await f(x)).y, without its parentheses.
+    (r"\(await (\w[\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)\.", r"\1."),
     (r"\bawait off_loop\((\w[\w.]*), ", r"\1("),
     (r"\bawait off_loop\((\w[\w.]*)\)", r"\1()"),
     (r"\bawait awaited\((.*)\)$", r"\1"),

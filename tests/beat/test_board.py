@@ -152,10 +152,8 @@ def test_a_receipt_too_large_for_the_board_is_an_error_and_a_long_note_is_not(tm
     board.records[0].occupy(Phase.RUNNING, occupant(note="n" * 9_000, job="j" * 300), now=1.0)
     found = board.records[0].read().occupant
     assert found is not None
-    assert (found.note, found.job) == (
-        "",
-        "j" * 300,
-    )  # names are whole: whoever settles for a dead slot answers under them
+    # Names are whole: whoever settles for a dead slot answers under them.
+    assert (found.note, found.job) == ("", "j" * 300)
     with pytest.raises(BoardError, match="do not fit on the beat board"):
         board.records[0].describe(occupant(workflow="w" * 9_000))
     board.close()

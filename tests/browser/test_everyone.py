@@ -83,9 +83,8 @@ def test_the_times_of_a_job_and_its_buttons_are_reached_with_the_keyboard_alone(
             await page.until(f"document.querySelectorAll('{row} .left').length > 1", "all grants of the job")
             assert await page.run("document.activeElement.getAttribute('aria-expanded')") == "true"
             told = await page.run(f"[...document.querySelectorAll('{row} .left')].map((one) => one.title)")
-            assert all(len(words.split()) > 5 for words in told), (
-                told
-            )  # each says in words what happens when it is over
+            # Each says in words what happens when it is over.
+            assert all(len(words.split()) > 5 for words in told), told
             await drawn(page, base, f"#/job/{IDS['lost-lease']}", "Attempts over workers")
             await tab_to(page, "[data-act=cancel]")
             await page.press("Enter")

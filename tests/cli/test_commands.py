@@ -216,10 +216,8 @@ def test_names_are_no_markup_and_text_of_others_clears_no_terminal(
 def test_no_command_prints_past_the_one_printer() -> None:
     folder = Path(tenure_cli.__file__).parent
     echoing = {path.name for path in folder.glob("*.py") if "click.echo(" in path.read_text()}
-    assert echoing == {
-        "options.py",
-        "root.py",
-    }  # the printer itself, and the completion script, which is code for a shell
+    # The printer itself, and the completion script, which is code for a shell.
+    assert echoing == {"options.py", "root.py"}
 
 
 def test_many_jobs_are_retried_and_cancelled_by_filter_and_a_dry_run_does_nothing(run: Run) -> None:

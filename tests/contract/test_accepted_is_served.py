@@ -207,9 +207,8 @@ def test_what_is_accepted_is_journaled_dispatched_shown_and_answered(case: Engin
             max_examples=examples,
             deadline=None,
             database=None,
-            phases=[
-                Phase.generate
-            ],  # a failing example is played on a manager that may be gone: it is not made smaller
+            # A failing example is played on a manager that may be gone: it is not made smaller.
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
         @given(submissions())

@@ -313,10 +313,8 @@ def test_a_standby_says_what_the_leader_has_parked() -> None:
     leave(desk)
     info = submit(desk, "j", "report", delay=5.0)
     one = info.workflows["report"]
-    standby, needs = (
-        desk.book,
-        "a worker that serves 'report' in queue 'default'",
-    )  # this book was never told to wake anything
+    # This book was never told to wake anything.
+    standby, needs = desk.book, "a worker that serves 'report' in queue 'default'"
     assert standby.waits_for(info, one, desk.at) == "", "it rests"
     assert standby.waits_for(info, one, desk.at + 5) == needs
     assert f"it waits for {needs}" in str(why(standby, "j", desk.at + 5))

@@ -127,12 +127,13 @@ def test_a_job_exists_if_and_only_if_its_transaction_commits_with_every_driver(
     with psycopg.connect(server.url) as connection, pytest.raises(EngineError, match="no engine of Tenure"):
         submit_in(connection, "encode", {"path": "before there is an engine"})
     Engine.open(server.url).close()
+    # No manager is up.
     pairs = [
         by_psycopg(server.url),
         by_the_page(server.url),
         by_sqlalchemy(server.url),
         *asyncio.run(by_async_drivers(server.url)),
-    ]  # no manager is up
+    ]
     datacenter.manager("m-1")
     datacenter.until_led()
     pairs.append(by_django(server.url))

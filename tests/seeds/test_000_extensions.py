@@ -232,9 +232,8 @@ def test_denied_past_the_deadline_even_before_anybody_looked(clock: ManualClock,
 def test_deadlines_leave_as_unix_time(clock: ManualClock, manager: WorkerHealthManager) -> None:
     clock.advance(10)
     assert manager.handle_extension_request(ask(0.3)).new_deadline == pytest.approx(1_700_000_060.0)
-    assert manager.handle_extension_request(ask(0.3)).new_deadline == pytest.approx(
-        1_700_000_060.0
-    )  # denied: as it was
+    # Denied: as it was.
+    assert manager.handle_extension_request(ask(0.3)).new_deadline == pytest.approx(1_700_000_060.0)
     clock.step_wall(3_600)
     assert manager.deadline("w") == 1_060.0
 

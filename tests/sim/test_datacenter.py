@@ -83,15 +83,11 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     "TrustsOldAttempts": ("was made by attempt", 40),
     "SnapshotsAhead": ("is not the fold up to there", 200),
     "EvictsByWord": ("evicted", 400),
-    "ForgetsDeadlines": (
-        ("has not ended", "after its deadline"),
-        120,
-    ),  # never, or too late: whichever seed comes first
+    # Never, or too late: whichever seed comes first.
+    "ForgetsDeadlines": (("has not ended", "after its deadline"), 120),
     "DoesNotDrain": ("had come before its deadline", 80),
-    "DoesNotWaitForTheDead": (
-        "had come before its deadline",
-        500,
-    ),  # one schedule in some hundreds has a leader die with results
+    # One schedule in some hundreds has a leader die with results.
+    "DoesNotWaitForTheDead": ("had come before its deadline", 500),
     "AcknowledgesEarly": ("had come before its deadline", 60),
     "ForgetsToRevoke": ("was claimed after it had been cleaned up", 60),
     # Without a key there is no generation, and a leader refuses results whose fence is none that it gave out (0333).
@@ -104,10 +100,8 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     "ObeysEverybody": ("and had heard of", 20),
     "KeepsItsLease": ("was given to somebody else", 20),
     "TakesEverything": ("which excludes it", 120),
-    "EpochBlind": (
-        ("wrote under epoch", "cannot go from", "has no right checksum"),
-        20,
-    ),  # itself, or what comes of it (the checksum names the sequence that its writer expected): whichever seed comes first
+    # Itself, or what comes of it (the checksum names the sequence that its writer expected): whichever seed comes first.
+    "EpochBlind": (("wrote under epoch", "cannot go from", "has no right checksum"), 20),
 }
 
 

@@ -25,9 +25,8 @@ def test_work_that_waits_ends_whatever_fails_and_runs_no_acknowledged_step_again
     print(report.summary())
     report.require_ok()
     assert not [what for what in EXPECTED if not report.tally[what]]
-    assert (
-        report.tally["Suspended over"] > SEEDS / 4
-    )  # signals and ends of children that came before the journal knew of the wait
+    # Signals and ends of children that came before the journal knew of the wait.
+    assert report.tally["Suspended over"] > SEEDS / 4
 
 
 @pytest.mark.parametrize("seed", [61, 64])

@@ -73,9 +73,8 @@ def _module_of(command: str) -> ModuleType:
         from tenure.machine import posix_module
 
         try:
-            return posix_module(
-                name, f"tenure {command}"
-            )  # says where it would work; another missing module is raised again
+            # This says where the command would work, and raises the error of another missing module again.
+            return posix_module(name, f"tenure {command}")
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
 

@@ -131,9 +131,8 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
         check_seconds("visibility_timeout", seconds)
         check_checkpoint(checkpoint)
-        asked = (
-            self._clock.boottime()
-        )  # before the engine is asked, so that we never take a lease for longer than it is
+        # Read before the engine is asked, so that we never take a lease for longer than it is.
+        asked = self._clock.boottime()
         self._extend(float(seconds), None if checkpoint is None else bytes(checkpoint))
         self.lease_until = max(self.lease_until, asked + seconds)
 

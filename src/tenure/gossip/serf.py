@@ -91,10 +91,8 @@ class SerfClock:
 
 _EVENT, _QUERY, _RESPONSE, _CONFLICT_RESPONSE, _KEY_RESPONSE = 3, 4, 5, 6, 8
 _PREFIX = "_serf_"
-_ACK, _NO_BROADCAST = (
-    1,
-    2,
-)  # flags: of a query that it wants acks, and is for its receiver alone; of a response that it is an ack
+# Flags. A query with the first wants acks, and a response with it is an ack; a query with the second is for its receiver alone.
+_ACK, _NO_BROADCAST = 1, 2
 _NODES = 0  # a filter that lists the names of the nodes that a query is for
 _STATUS = {MemberState.ALIVE: 1, MemberState.SUSPECT: 1, MemberState.LEFT: 3, MemberState.DEAD: 4}
 REMEMBERED = 512

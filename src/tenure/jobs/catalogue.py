@@ -220,9 +220,8 @@ def workflows_registered(book: JobBook, event: WorkflowsRegistered) -> None:
             incarnation=event.incarnation, verdict=NOT_JUDGED, reason="it registered", since=event.at
         )
     services.look_at(book, event.worker)
-    book.sort_parked(
-        event.at, lost=lost or len(state.registered) == 1
-    )  # with the first registration the catalogue may be in force
+    # With the first registration the catalogue may be in force.
+    book.sort_parked(event.at, lost=lost or len(state.registered) == 1)
 
 
 def _end(book: JobBook, registration: Registration, at: float) -> bool:

@@ -126,9 +126,8 @@ class StoredValues:
         specs = {spec.name: spec for spec in submission.workflows}
         if info is None or not info.state.terminal or info.results_expired:
             return {}
-        undone = (
-            info.undo.workflows if info.undo is not None else forked
-        )  # what they did was taken back, or is done anew
+        # What these workflows did was taken back, or is done anew: their results are not taken over.
+        undone = info.undo.workflows if info.undo is not None else forked
         found = {
             name: handed_result(info, name)
             for name, one in info.workflows.items()

@@ -292,9 +292,8 @@ class Attempt:
         """Returns the result as it travels. Raises `LimitError` for one that is too large, also once it is sealed."""
         workflow, about = self._prepared(), f"result {self.item.job_id}/{self.item.workflow_id}"
         if self.item.undo_of:
-            return sealed(
-                self._registry.codec, b"null", about
-            )  # the type of the function's result says nothing about it
+            # Compensations have no result, and the type of the function's result says nothing about them.
+            return sealed(self._registry.codec, b"null", about)
         most = MAX_VALUE_BYTES if self.item.managed else MAX_MESSAGE_RESULT_BYTES
         encoded = sealed(self._registry.codec, workflow.encode_result(value, most), about)
         if len(encoded) > MAX_VALUE_BYTES:

@@ -335,9 +335,8 @@ def test_a_report_that_a_worker_sent_before_it_left_and_that_comes_late_does_not
     late = WorkerReport(worker="w-1", incarnation="w-1#1", lanes=(LANE,), number=1)
     assert (leader.fleet.may_register(late), leader.fleet.hear(late, leader.now)) == (False, [])
     assert (leader.told("w-1").verdict, leader.fleet.knows("w-1", "w-1#1")) == (DRAIN, False)
-    leader.report(
-        "w-1", incarnation="w-1#2"
-    )  # its next start is welcome, and so is a node that counts on in the same process
+    # Its next start is welcome, and so is a node that counts on in the same process.
+    leader.report("w-1", incarnation="w-1#2")
     assert leader.told("w-1", "w-1#2").verdict is ROUTE
     leader.report("w-1", incarnation="w-1#2", leaving=True)
     leader.report("w-1", incarnation="w-1#2")

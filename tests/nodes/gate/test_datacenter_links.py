@@ -227,9 +227,8 @@ def test_work_is_not_placed_where_operators_drained_every_worker() -> None:
             assert isinstance(view, GateView)
             return next(one for one in view.datacenters if one.name == name)
 
-        nodes.submit(
-            "keep", target_datacenters=("a", "b"), steps=40, timeout_seconds=200
-        )  # its workers go on reporting
+        # Its workers go on reporting.
+        nodes.submit("keep", target_datacenters=("a", "b"), steps=40, timeout_seconds=200)
         nodes.until(lambda: place("a").rule == "drained", 30, step=0.5)
         assert place("a").health == "DEGRADED"
         assert "operators drained every worker there" in place("a").reason

@@ -164,6 +164,5 @@ def test_a_manager_that_refuses_a_gate_is_named_once_with_what_to_do_about_it() 
         "it answers: this node is starting",
         "",
     ]
-    assert (
-        said == ["m:1 does not answer to us: wrong or no token. Set TENURE_TOKEN"] * 2
-    )  # refused, let in, refused again
+    # Refused, let in, refused again.
+    assert said == ["m:1 does not answer to us: wrong or no token. Set TENURE_TOKEN"] * 2

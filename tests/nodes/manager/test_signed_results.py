@@ -260,9 +260,8 @@ def test_a_dead_letter_is_believed_only_when_the_message_is_gone() -> None:
         await ask(manager, Submit(submission=submission()))
         message = await group.claimed()
         await ask(manager, report(runs()))
-        evil = group.engine.mailbox(
-            "evil"
-        )  # a key names a message of one mailbox, so anybody can have the engine say this
+        # A key names a message of one mailbox, so anybody can have the engine say this.
+        evil = group.engine.mailbox("evil")
         evil.send({}, key="j-1/encode", generation=1, reply_to=RESULTS)
         evil.receive(1, 30)[0].dead_letter("made up")
         await taken(group)

@@ -38,10 +38,8 @@ def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_o
     options = (*key, "--slots", "2", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
     workers = {name: datacenter.worker("--name", name, *options) for name in ("anna", "berta")}
     client, log = datacenter.client, tmp_path / "log"
-    enough = {
-        "told": str(tmp_path / "enough"),
-        "log": str(log),
-    }  # nobody writes it: what runs here runs until it is cancelled
+    # Nobody writes it: what runs here runs until it is cancelled.
+    enough = {"told": str(tmp_path / "enough"), "log": str(log)}
     client.submit("beat_until", enough, job_id="long")
     wait_until(lambda: client.job("long").state is JobState.RUNNING, datacenter.said)
     wait_until(lambda: datacenter.said().count("joined the gossip of") == 2, datacenter.said)

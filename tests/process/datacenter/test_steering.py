@@ -110,9 +110,8 @@ def test_urgent_work_gets_the_only_slot_and_what_ran_there_goes_on_from_what_it_
     wait_until(lambda: len(begun(log)) == 2, why=datacenter.said)
     told.touch()
     view, text, starts = client.wait("count", 180), client.why("count").text, begun(log)
-    assert view.state is JobState.COMPLETED, (
-        text
-    )  # it has one attempt: had the first been charged, it would have failed
+    # It has one attempt: had the first been charged, it would have failed.
+    assert view.state is JobState.COMPLETED, text
     assert 0 == starts[0] < starts[1] <= view.workflows[0].result
     assert "leader preempts 'count_until', attempt 1" in text
     assert "urgent work got its slot" in text

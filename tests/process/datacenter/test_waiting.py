@@ -163,9 +163,8 @@ def while_everything_waits(story: WaitingStory, worker: Node, client: Client, ga
     story.kill_leading_gate()
     story.datacenter.until_led()
     client, gates = story.datacenter.new_client(), story.through_gates()
-    client.signal(
-        "twice", "approved", "first", id="mail-1"
-    )  # the answer of the first may have been lost with its leader
+    # The answer of the first may have been lost with its leader.
+    client.signal("twice", "approved", "first", id="mail-1")
     client.signal("killed", "approved", {"by": "ada"})
     one, other = story.children()
     client.signal(one, "go")

@@ -30,9 +30,8 @@ def test_sigterm_lets_running_work_finish_and_claims_nothing_more(desk: Desk, tm
     desk.send("beat_until", told=str(told), log=str(log))
     wait_until(log.exists, worker.said)
     worker.signal(signal.SIGTERM)
-    wait_until(
-        lambda: "draining" in worker.said() and len(worker.slots()) == 1, worker.said
-    )  # the other has nothing to finish
+    # The other has nothing to finish.
+    wait_until(lambda: "draining" in worker.said() and len(worker.slots()) == 1, worker.said)
     desk.send("add", one=1)
     told.touch()
     assert desk.answer().workflow == "beat_until"

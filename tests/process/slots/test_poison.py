@@ -36,9 +36,8 @@ def test_work_that_kills_its_whole_worker_each_time_it_starts_is_a_dead_letter_a
         wait_until(lambda p=process: p.poll() is not None or desk.replies.depth().ready == 1, worker.said)
         if process.poll() is None:
             break
-        (board_folder() / f"board-{worker.incarnation()}").unlink(
-            missing_ok=True
-        )  # a worker of another test clears it up after its lease
+        # A worker of another test clears it up after its lease.
+        (board_folder() / f"board-{worker.incarnation()}").unlink(missing_ok=True)
     assert "worker_died: its worker died 3 times while it ran" in desk.failure().reason
     assert 3 <= log.read_text().count("start") <= 4  # max_attempts is 3
     assert desk.work.dead_letters.count() == 1

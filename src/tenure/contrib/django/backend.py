@@ -158,9 +158,8 @@ class TenureBackend(BaseTaskBackend):
             errors=[self._error_of(view)] if status == TaskResultStatus.FAILED else [],
             worker_ids=[work.worker] * work.attempt,
         )
-        object.__setattr__(
-            result, "_return_value", work.result
-        )  # frozen, and no argument: django.tasks' own backends do so
+        # The result is frozen, and its constructor does not take this value: the backends of django.tasks set it so, too.
+        object.__setattr__(result, "_return_value", work.result)
         return result
 
     def _error_of(self, view: JobView) -> Any:

@@ -166,9 +166,8 @@ class RedisSession:
         if self._reader.has_data():
             return True
         source = self._open_socket()
-        has_decrypted = getattr(
-            source, "pending", None
-        )  # bytes that TLS has read and not given out: the kernel has none then
+        # TLS may have read bytes that it has not given out. The kernel has none of them.
+        has_decrypted = getattr(source, "pending", None)
         if not (has_decrypted is not None and has_decrypted()) and not self._poll.poll(within_s * 1e3):
             return False
         source.settimeout(0)  # what can be read may be a record of TLS without data

@@ -77,9 +77,8 @@ class WorkerThread:
         try:
             asyncio.run(self._main())
         except EngineWentBackError as error:
-            self._runner.engine_lost(
-                error
-            )  # a node without its engine would leave the slots alone, and nobody would see them
+            # A node without its engine would leave the slots alone, and nobody would see them.
+            self._runner.engine_lost(error)
         finally:
             self._ready.set()
             self._ended.set()
