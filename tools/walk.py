@@ -2,6 +2,7 @@
 
     python tools/walk.py            the figures
     python tools/walk.py --files    the files too, with the number of calls into each
+    python tools/walk.py --calls    every call in its order, indented by its depth, with a star where the folder changes
 
 It submits a no-op to a datacenter of the test kit (memory engine, inline slots, manual clock) and profiles every Python call from the submission to the
 result. A first job runs unprofiled, so that imports and caches do not count. `clock`, `errors` and the test kit are left out.
@@ -34,6 +35,7 @@ class Walk:
         self.files: Counter[str] = Counter()
         self.functions: set[tuple[str, str]] = set()
         self.folder_changes = 0
+        self.calls: list[str] = []
         self._last = ""
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
@@ -49,7 +51,18 @@ class Walk:
         self.functions.add((name, frame.f_code.co_qualname))
         folder = name.rpartition("/")[0]
         self.folder_changes += folder != self._last
+        mark = " " if folder == self._last else "*"
+        self.calls.append(f"{mark} {'  ' * depth_of(frame)}{name}:{frame.f_code.co_qualname}")
         self._last = folder
+
+
+def depth_of(frame: FrameType) -> int:
+    """Returns how many of the callers of a frame are functions of the source, too."""
+    depth, caller = 0, frame.f_back
+    while caller is not None:
+        depth += caller.f_code.co_filename.startswith(str(SOURCE))
+        caller = caller.f_back
+    return depth
 
 
 def main() -> int:
@@ -69,6 +82,8 @@ def main() -> int:
         f"{len(walk.functions)} functions in {len(walk.files)} files of {len(folders)} folders; "
         f"{walk.files.total():,} calls, {walk.folder_changes:,} changes of folder"
     )
+    if "--calls" in sys.argv:
+        print(*walk.calls, sep="\n")
     if "--files" in sys.argv:
         for name, calls in walk.files.most_common():
             print(f"{calls:>6} {name}")

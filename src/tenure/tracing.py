@@ -93,7 +93,7 @@ class Spanned:
                 self._span.add_event("exception", told)
 
 
-_UNTRACED = nullcontext(Spanned())
+UNTRACED = nullcontext(Spanned())
 """One for all: a slot opens two spans for each attempt, and nearly nobody collects them."""
 
 
@@ -102,7 +102,7 @@ def span(
 ) -> AbstractContextManager[Spanned]:
     """Open a span as the current one; below `parent`, a traceparent, where it is given."""
     found = tracer()
-    return _UNTRACED if found is None else _opened(found, name, attributes, kind, parent)
+    return UNTRACED if found is None else _opened(found, name, attributes, kind, parent)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.async_job import AsyncJob, AsyncJobMap
 from tenure.client.async_operator_calls import AsyncOperatorCalls
@@ -122,7 +121,7 @@ class AsyncClient(AsyncSubmissions, AsyncOperatorCalls):
         """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
         submission = with_codec(self._codec, submission)
         check(submission, field="submission")
-        with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
+        with submit_span(submission) as span:
             return await self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them

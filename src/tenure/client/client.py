@@ -18,7 +18,6 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.job import Job, JobMap
 from tenure.client.job_messages import (
@@ -122,7 +121,7 @@ class Client(Submissions, OperatorCalls):
         """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
         submission = with_codec(self._codec, submission)
         check(submission, field="submission")
-        with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
+        with submit_span(submission) as span:
             return self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them

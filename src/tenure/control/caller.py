@@ -219,7 +219,8 @@ class Directory:
     def search(self, request: Request, wait_s: float = 0.0) -> Search:
         """Asks one node after the other until one gives a final answer; for `patience_s` and `wait_s` at most."""
         until = self._monotonic() + self._patience_s + wait_s
-        heard, backoff, distrusted = _Heard(), Backoff(self._random, first_s=0.05, most_s=1.0), 0
+        heard, distrusted = _Heard(), 0
+        backoff: Backoff | None = None  # nearly every search is answered in its first round
         while True:
             heard.begin_round()
             reply = yield from self._round(request, ANSWER_S + wait_s, heard)
@@ -231,6 +232,7 @@ class Directory:
             again = min(heard.not_before.get(address, 0.0) for address in self._addresses)
             if (late := self._too_late(again, until, heard)) is not None:
                 raise late
+            backoff = backoff or Backoff(self._random, first_s=0.05, most_s=1.0)
             yield Pause(max(backoff.next(), again - self._monotonic()))
 
     def _round(

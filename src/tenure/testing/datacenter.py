@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tenure import tracing
 from tenure.attempt_data import Signal
 from tenure.bound_checks import check
 from tenure.client.client import Client
@@ -250,7 +249,7 @@ class LoopCourier:
         if workflow is not None:
             self._datacenter.registry.add(workflow)
             submission = msgspec.structs.replace(submission, park=True)
-        with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
+        with submit_span(submission) as span:
             return self._ask(Submit(submission=traced(submission, span.traceparent)), Done).job_id
 
     def look(self, job_id: str, wait_s: float) -> ChildView:

@@ -175,7 +175,8 @@ class AttemptHandle:
     def use(self, codec: Codec | None) -> None:
         """Encodes checkpoints with this codec, and decodes the one that was saved before. Raises `CodecError`."""
         self.codec = codec
-        self.resumed_from = self.saved = opened_bytes(codec, self.delivery.saved, self._about_checkpoint)
+        if self.delivery.saved is not None:
+            self.resumed_from = self.saved = opened_bytes(codec, self.delivery.saved, self._about_checkpoint)
 
     @property
     def step_log(self) -> StepLog:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -164,10 +165,13 @@ def with_codec(codec: Codec | None, submission: JobSubmission) -> JobSubmission:
     return sealed
 
 
-def submit_span(submission: JobSubmission) -> tuple[str, dict[str, str]]:
-    """Returns the name and the attributes of a submission's tracing span."""
+def submit_span(submission: JobSubmission) -> AbstractContextManager[tracing.Spanned]:
+    """Opens the tracing span of a submission, where somebody collects traces."""
+    if tracing.tracer() is None:
+        return tracing.UNTRACED
     names = ", ".join(spec.called for spec in submission.workflows[:3])
-    return f"submit {names}", {"tenure.job": submission.job_id, "tenure.queue": submission.queue}
+    attributes = {"tenure.job": submission.job_id, "tenure.queue": submission.queue}
+    return tracing.span(f"submit {names}", attributes, kind="PRODUCER")
 
 
 def traced(submission: JobSubmission, traceparent: str) -> JobSubmission:

@@ -62,7 +62,8 @@ class Settler:
         """
         if result.failure is not None and result.failure.cause is Cause.LEASE_LOST:
             return "refused: the lease was lost"
-        backoff, replaced = Backoff(self._random, first_s=0.05, most_s=2.0), False
+        backoff: Backoff | None = None  # nearly every outcome is settled at once
+        replaced = False
         while True:
             try:
                 word: str = yield partial(settle, result)
@@ -76,6 +77,7 @@ class Settler:
                     result, replaced = _not_taken(result, error), True
                     continue
                 self._log.warning(f"cannot settle {result.workflow[:NAME_CHARS]} yet: {error}")
+                backoff = backoff or Backoff(self._random, first_s=0.05, most_s=2.0)
                 pause = backoff.next()
                 if self._clock.boottime() + pause >= lease_until():
                     return "not settled: the engine was out of reach until the lease ran out"

@@ -71,6 +71,8 @@ class WorkItems:
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
+        if not order.excluded:
+            return ()
         able = self._fleet.able(order.lane)
         return () if able and able <= set(order.excluded) else order.excluded
 
@@ -148,9 +150,7 @@ class Withdrawals:
         """The `lost_at` for which the mailboxes that all workflows share have been looked through."""
 
     def next_due(self) -> float:
-        book = self._ledger.book
-        paused = self._looked_at + PAUSED_AGAIN_S if book.paused and to_take_back(book, limit=1) else math.inf
-        return min(self._shared_at(), self._unserved_at(), paused)
+        return min(self._shared_at(), self._unserved_at(), self._paused_at())
 
     async def tend(self) -> None:
         """Takes back what nobody serves any more, some seconds after the last worker left: a worker that restarts finds its work where it was.
@@ -164,7 +164,7 @@ class Withdrawals:
                 self._looked_for = looks_for
         if now >= self._unserved_at():
             await self._withdraw(partial(to_withdraw, limit=MOST_WITHDRAWN), unserved=True)
-        if now >= self._looked_at + PAUSED_AGAIN_S and to_take_back(self._ledger.book, limit=1):
+        if now >= self._paused_at():
             self._looked_at = now
             await self._withdraw(partial(to_take_back, limit=MOST_WITHDRAWN))
 
@@ -198,6 +198,10 @@ class Withdrawals:
     def _unserved_at(self) -> float:
         book = self._ledger.book
         return math.inf if book.lost_at is None else max(book.lost_at, book.state.elected_at) + WITHDRAW_AFTER_S
+
+    def _paused_at(self) -> float:
+        book = self._ledger.book
+        return self._looked_at + PAUSED_AGAIN_S if book.paused and to_take_back(book, limit=1) else math.inf
 
     async def _take_back(self, key: WorkflowKey, gone: list[tuple[str, str, int]]) -> None:
         info = self._ledger.book.jobs[key[0]]
