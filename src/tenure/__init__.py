@@ -68,22 +68,22 @@ __all__ = [
 
 
 def seconds(count: float) -> float:
-    """So many seconds."""
+    """Returns so many seconds."""
     return float(count)
 
 
 def minutes(count: float) -> float:
-    """So many minutes, in seconds."""
+    """Returns so many minutes, in seconds."""
     return count * 60.0
 
 
 def hours(count: float) -> float:
-    """So many hours, in seconds."""
+    """Returns so many hours, in seconds."""
     return count * 3_600.0
 
 
 def days(count: float) -> float:
-    """So many days, in seconds."""
+    """Returns so many days, in seconds."""
     return count * 86_400.0
 
 

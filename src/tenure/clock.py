@@ -35,11 +35,11 @@ class Clock(ABC):
 
     @abstractmethod
     def monotonic(self) -> float:
-        """Seconds since some point in this process's past; never goes back."""
+        """Returns the seconds since some point in this process's past. It never goes back."""
 
     @abstractmethod
     def boottime(self) -> float:
-        """Seconds since this machine booted, sleep included; comparable between processes of one boot."""
+        """Returns the seconds since this machine booted, sleep included. Processes of one boot can compare them."""
 
     @abstractmethod
     def wall(self) -> float:
@@ -194,7 +194,7 @@ class ManualClock(Clock):
             return wake
 
     def next_due(self) -> float:
-        """The monotonic time at which the next sleeper wakes; infinity when nobody sleeps."""
+        """Returns the monotonic time at which the next sleeper wakes; infinity when nobody sleeps."""
         with self._lock:
             return self._sleepers[0][0] if self._sleepers else float("inf")
 

@@ -65,7 +65,7 @@ _fresh: WeakSet[FreshRandom] = WeakSet()
 
 
 def fresh_random() -> Random:
-    """A fast generator with an unpredictable seed, for jitter and shuffling; secrets come from `secret_bytes`."""
+    """Returns a fast generator with an unpredictable seed, for jitter and shuffling; secrets come from `secret_bytes`."""
     made = FreshRandom(SystemRandom().getrandbits(128))
     _fresh.add(made)
     return made

@@ -27,7 +27,7 @@ _provider: Provider | None = None
 
 
 def tracer() -> Tracer | None:
-    """None where nobody collects traces. Costs a look into a dictionary then."""
+    """Returns the tracer; None where nobody collects traces, which costs a look into a dictionary."""
     if _provider is not None:
         return _provider.get_tracer("tenure")
     trace = sys.modules.get("opentelemetry.trace")
@@ -60,7 +60,7 @@ def set_up(service: str) -> bool:
 
 
 def flush() -> None:
-    """Before a process ends without ado: send what is waiting, for two seconds at most."""
+    """Sends what is waiting, for two seconds at most, before a process ends without ado."""
     if tracer() is None:
         return
     provider = _provider or sys.modules["opentelemetry.trace"].get_tracer_provider()
@@ -116,7 +116,7 @@ def _opened(found: Tracer, name: str, attributes: Mapping[str, Any], kind: str, 
 def record(
     name: str, attributes: Mapping[str, Any], *, parent: str, begun: float, ended: float, error: str = ""
 ) -> None:
-    """A span of the past; times are Unix seconds."""
+    """Records a span of the past. Times are Unix seconds."""
     found = tracer()
     if found is None:
         return
@@ -133,7 +133,7 @@ def record(
 
 
 def trace_id(traceparent: str) -> str:
-    """The 32 digits by which logs and traces find each other; empty for what is none."""
+    """Returns the 32 digits by which logs and traces find each other; empty for what is none."""
     parts = traceparent.split("-")
     return parts[1] if len(parts) == 4 and len(parts[1]) == 32 else ""
 
@@ -145,7 +145,7 @@ def _kind(name: str) -> SpanKind:
 
 
 def _context(traceparent: str) -> Any:
-    """None for the current one."""
+    """Returns the context of a traceparent; None stands for the current one."""
     if not trace_id(traceparent):
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

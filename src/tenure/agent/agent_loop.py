@@ -90,7 +90,7 @@ class MainLoopResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True
 
 
 def result_of(request_id: str, response: PromptResponse[OutputT], session: Session) -> MainLoopResult[OutputT]:
-    """The result that tells of a response."""
+    """Returns the result that tells of a response."""
     return MainLoopResult(
         request_id=request_id,
         output=response.output,
@@ -366,7 +366,7 @@ class ContextKeeper(Keeper):
 def request_in(
     context: BaseContext, request: UserRequestT | MainLoopRequest[UserRequestT], name: str
 ) -> MainLoopRequest[UserRequestT]:
-    """The request as every attempt at this work has to see it: with an id that is the work's, and a deadline within the attempt's."""
+    """Returns the request as every attempt at this work has to see it: with an id that is the work's, and a deadline within the attempt's."""
     asked = as_request(request)
     deadline = asked.deadline
     if context.deadline is not None:

@@ -77,7 +77,7 @@ class BudgetTracker:
         return self._spent
 
     def charge(self, usage: Usage) -> None:
-        """One model call."""
+        """Counts one model call."""
         cost = self.prices.cost(usage) if self.prices is not None else 0.0
         with self._lock:
             self._spent = Spent(self._spent.usage + usage, self._spent.cost + cost, self._spent.tool_calls)
@@ -100,7 +100,7 @@ class BudgetTracker:
         return "; ".join(over) or None
 
     def refuses_tool_call(self) -> str | None:
-        """Why no further tool call may start, if so."""
+        """Returns why no further tool call may start; None where one may."""
         most, used = self.budget.max_tool_calls, self._spent.tool_calls
         return f"tool calls {used} of {most}" if most is not None and used >= most else None
 
@@ -129,7 +129,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock | None = None) -> Deadline:
-        """So many seconds from now."""
+        """Returns the deadline that is so many seconds from now."""
         if not 0 <= seconds < math.inf:
             raise LimitError("Deadline seconds", seconds, "0 seconds or more")
         return cls((clock or SystemClock()).wall() + seconds)

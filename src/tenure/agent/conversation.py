@@ -92,7 +92,7 @@ class Conversation(Generic[OutputT]):
     # What is next
 
     def next_step(self) -> ModelRequest | ToolCall | None:
-        """None: it is over, and `response` says how."""
+        """Returns the model call or the tool call to make next. Returns None when it is over; then `response` says how."""
         if self._response is None:
             reason = self._reason_to_stop()
             if reason is not None:
@@ -116,7 +116,7 @@ class Conversation(Generic[OutputT]):
         return self._response
 
     def turns(self) -> list[Turn]:
-        """The transcript as a model reads it."""
+        """Returns the transcript as a model reads it."""
         return [event for event in self.session.events if isinstance(event, _TURNS)]
 
     def _count(self, kind: type[Event]) -> int:
@@ -141,7 +141,7 @@ class Conversation(Generic[OutputT]):
     # What happened
 
     def model_said(self, said: ModelSaid) -> None:
-        """The model call that was asked for was answered."""
+        """Notes the answer to the model call that was asked for."""
         self._budget.charge(said.usage)
         self.session.append(said)
         self._open = list(said.tool_calls)
@@ -152,11 +152,11 @@ class Conversation(Generic[OutputT]):
         self._commit()
 
     def tool_answered(self, call: ToolCall, result: ToolResult[Any]) -> None:
-        """The tool call that was asked for was made; the executor has told the judge of it."""
+        """Notes that the tool call that was asked for was made. The executor has told the judge of it."""
         self._answer(call, result)
 
     def sections_opened(self, call: ToolCall, asked: VisibilityExpansionRequired) -> None:
-        """The model wants to see more: the next evaluation shows it."""
+        """Notes that the model wants to see more: the next evaluation shows it."""
         self.session.append(SectionsExpanded(asked.keys, asked.why))
         self.progress.tool_answered(call, ",".join(asked.keys))
         self._answer(call, ToolResult.ok(f"The instructions now show these sections in full: {', '.join(asked.keys)}"))

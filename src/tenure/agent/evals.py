@@ -87,7 +87,7 @@ class Dataset(Sequence[Sample[Any, Any]]):
 
     @classmethod
     def load(cls, path: Path | str, kind: Any = Sample) -> Dataset:
-        """From a file with one sample of this type per line."""
+        """Reads a file with one sample of this type per line."""
         decode = msgspec.json.Decoder(kind).decode
         samples = []
         for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
@@ -153,7 +153,7 @@ class EvalRun:
         self._known = self._read()
 
     def submit(self) -> int:
-        """Send every sample that has no result and was not sent before; how many were sent."""
+        """Sends every sample that has no result and was not sent before. Returns how many it sent."""
         fresh = [sample for sample in self.dataset if sample.id not in self._known]
         sent = 0
         for start in range(0, len(fresh), MAX_MESSAGES):
@@ -216,7 +216,7 @@ class EvalRun:
 
 
 Evaluator = Callable[[Any, Any], Score]
-"""From an output and what was expected to a score."""
+"""Takes an output and what was expected, and returns a score."""
 
 
 class EvalLoop(AwaitingLoop[EvalRequest[Any, Any], EvalResult]):

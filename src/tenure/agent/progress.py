@@ -68,7 +68,7 @@ class ProgressJudge:
         return new
 
     def turn_over(self) -> None:
-        """All tool calls of a turn are answered."""
+        """Notes that all tool calls of a turn are answered."""
         self.idle = self.idle + 1 if self.steps == self._steps_at_turn else 0
         self._steps_at_turn = self.steps
         if self.idle == 0:
@@ -80,14 +80,14 @@ class ProgressJudge:
         return self.idle == 0
 
     def spinning(self) -> str | None:
-        """The evidence that it spins, or None."""
+        """Returns the evidence that it spins, or None."""
         if self.idle < self.idle_turns:
             return None
         what = "; ".join(f"{thing}, {count} times again" for thing, count in self._repeats.most_common(3))
         return f"{self.idle} turns in a row without progress: {what}"
 
     def listen(self) -> Listener:
-        """For one answer that is about to be streamed."""
+        """Returns a listener for one answer that is about to be streamed."""
         return Listener(self._streams)
 
     def replay(self, events: list[Event]) -> None:
@@ -125,7 +125,7 @@ class Listener:
 
 
 def spoken(said: ModelSaid) -> str:
-    """An answer as it streams: the text, then each call's name and arguments."""
+    """Yields an answer as it streams: the text, then each call's name and arguments."""
     return said.text + "".join(call.name + call.arguments for call in said.tool_calls)
 
 

@@ -81,7 +81,7 @@ class Prompt(Generic[OutputT]):
         return [tool.name for tool in self.tools] + [OPEN_SECTIONS]
 
     def render(self, expanded: Set[str] = frozenset()) -> Rendered:
-        """The text, and the tools that the model may use now."""
+        """Returns the text, and the tools that the model may use now."""
         parts: list[str] = []
         tools = list(self.tools)
         hidden = [key for section in self.sections for key in _render(section, expanded, 2, parts, tools)]
@@ -93,7 +93,7 @@ class Prompt(Generic[OutputT]):
         return frozenset(section.key for section in _all(self.sections))
 
     def parse(self, text: str) -> OutputT:
-        """The model's last answer as the output type. Raises `msgspec.DecodeError`, whose message says where it does not fit."""
+        """Returns the model's last answer as the output type. Raises `msgspec.DecodeError`, whose message says where it does not fit."""
         if self.output is str:
             return cast(OutputT, text)
         parsed: OutputT = msgspec.json.decode(_bare_json(text), type=self.output)
@@ -159,7 +159,7 @@ def _unique(what: str, names: list[str]) -> None:
 
 
 def _bare_json(text: str) -> str:
-    """Without the fence that models like to put around JSON."""
+    """Returns the text without the fence that models like to put around JSON."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         first, _, rest = text.partition("\n")

@@ -19,7 +19,7 @@ _CHAT_FINISHES = {"stop": Finish.STOP, "tool_calls": Finish.TOOLS, "function_cal
 
 
 def chat_request(request: ModelRequest, model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of one call."""
+    """Returns the arguments of one call."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [message for turn in request.turns if (message := _chat_message(turn)) is not None]
     body: dict[str, Any] = {
@@ -106,7 +106,7 @@ class ChatFold:
         return name + arguments
 
     def said(self) -> ModelSaid:
-        """The whole answer. Raises when the stream ended before the answer did."""
+        """Returns the whole answer. Raises when the stream ended before the answer did."""
         if self._finish is None:
             raise ProviderStreamError("the provider's stream ended before its answer did")
         calls = tuple(
@@ -129,7 +129,7 @@ _MESSAGES_FINISHES = {"tool_use": Finish.TOOLS, "max_tokens": Finish.LENGTH, "mo
 
 
 def messages_request(request: ModelRequest, model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of one call."""
+    """Returns the arguments of one call."""
     body: dict[str, Any] = {"model": model, "messages": _messages(request), "stream": True}
     if request.system:
         body["system"] = request.system
@@ -240,7 +240,7 @@ class MessagesFold:
         return ""
 
     def said(self) -> ModelSaid:
-        """The whole answer. Raises when the stream ended before the answer did."""
+        """Returns the whole answer. Raises when the stream ended before the answer did."""
         if not self._over or self._finish is None:
             raise ProviderStreamError("the provider's stream ended before its answer did")
         calls = tuple(ToolCall(id, name, text or "{}") for _, (id, name, text) in sorted(self._calls.items()))

@@ -53,7 +53,7 @@ _SDKS = ("openai", "anthropic")
 
 
 def sdk(name: str) -> ModuleType:
-    """The provider's SDK, or an error that says how to get it."""
+    """Returns the provider's SDK. Raises an error that says how to get it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -106,7 +106,7 @@ def _of_status(status: int, text: str, headers: Mapping[str, Any]) -> ProviderEr
 
 
 def _codes(body: object) -> set[str]:
-    """Every word in an error's body that says what kind it is, wherever the provider puts it."""
+    """Returns every word in an error's body that says what kind it is, wherever the provider puts it."""
     if not isinstance(body, Mapping):
         return set()
     own = {value for name, value in body.items() if name in ("code", "type", "error_code") and isinstance(value, str)}
@@ -135,7 +135,7 @@ class Fold(Protocol):
         """Take one event; the new words in it, which are what is told of as progress."""
 
     def said(self) -> ModelSaid:
-        """The whole answer. Raises `ProviderStreamError` when the stream ended before the answer did."""
+        """Returns the whole answer. Raises `ProviderStreamError` when the stream ended before the answer did."""
 
 
 @dataclass(frozen=True, slots=True)

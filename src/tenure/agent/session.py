@@ -135,7 +135,7 @@ class Session:
             self._written = snapshot.length
 
     def fork(self) -> Session:
-        """A copy that goes its own way: what is done to it counts only once it is adopted."""
+        """Returns a copy that goes its own way: what is done to it counts only once it is adopted."""
         copy = Session(self.session_id)
         copy._events, copy._state = list(self._events), dict(self._state)
         return copy
@@ -160,7 +160,7 @@ class Session:
             self._log.write(lines)
 
     def encode(self) -> bytes:
-        """The whole session: a header, then one line of JSON per event."""
+        """Returns the whole session: a header, then one line of JSON per event."""
         return b"\n".join([self.header(), *(_encode(event) for event in self._events)]) + b"\n"
 
     def header(self) -> bytes:
@@ -187,7 +187,7 @@ class Session:
 
 
 def decode_session(lines: Sequence[bytes]) -> tuple[str, list[Event]]:
-    """The id and the events that remain after all rollbacks."""
+    """Returns the id and the events that remain after all rollbacks."""
     try:
         header = _decode_header(lines[0]) if lines else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -229,7 +229,7 @@ class SessionLog:
 
 
 def open_session(path: Path | str, session_id: str | None = None, *, durable: bool = True) -> Session:
-    """The session in this file, resumed where it was committed last; a new one when there is no such file."""
+    """Opens the session in this file, resumed where it was committed last; a new one when there is no such file."""
     path = Path(path)
     log = SessionLog(path, durable=durable)
     data = _cut_torn_line(path)

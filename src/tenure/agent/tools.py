@@ -38,7 +38,7 @@ _REF = "#/$defs/"
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The schema of a type, with its references put in place. Recursive types are refused: providers do not take them."""
+    """Returns the schema of a type, with its references put in place. Recursive types are refused: providers do not take them."""
     try:
         schema = msgspec.json.schema(kind)
     except TypeError as error:
@@ -273,7 +273,7 @@ class ToolOutcome(StrEnum):
 
 
 def tools_used(events: Iterable[Event]) -> dict[str, ToolUse]:
-    """By tool, in the order of their first calls. Calls that were never made do not count."""
+    """Returns the use of each tool, in the order of their first calls. Calls that were never made do not count."""
     found: dict[str, ToolUse] = {}
     for event in events:
         if isinstance(event, ToolAnswered) and event.made:

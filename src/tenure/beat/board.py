@@ -201,7 +201,7 @@ def open_own_file(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_own_file(path: Path, most: int, *, after: int = 0) -> bytes:
-    """The last `most` bytes at most of what is behind `after`, of a file that is ours."""
+    """Returns the last `most` bytes at most of what is behind `after`, of a file that is ours."""
     descriptor = open_own_file(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -227,7 +227,7 @@ def check_own_folder(path: Path) -> None:
 
 
 def _foreign(found: os.stat_result, right_kind: Callable[[int], bool], kind: str) -> str:
-    """Why this is not ours, or nothing."""
+    """Returns why this is not ours; empty text for what is."""
     if stat.S_ISLNK(found.st_mode):
         return "it is a symbolic link"
     if not right_kind(found.st_mode):

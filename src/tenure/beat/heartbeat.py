@@ -160,11 +160,11 @@ class Heartbeat:
         self.mark.begin_count()
 
     def elapsed(self) -> float:
-        """Seconds since the last beat."""
+        """Returns the seconds since the last beat."""
         return self._now() - self._last
 
     def unexplained(self) -> float:
-        """Seconds of silence that nobody declared: what a stall is measured by."""
+        """Returns the seconds of silence that nobody declared. A stall is measured by them."""
         now = self._now()
         known = max((min(silence.until, now) for silence in self._silences), default=self._last)
         return max(0.0, now - max(known, self._last))

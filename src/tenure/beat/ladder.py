@@ -56,7 +56,7 @@ class Ladder:
     settle: float | None = None
 
     def broken(self) -> list[LadderRule]:
-        """Every rule that does not hold."""
+        """Returns every rule that does not hold."""
         return [rule for rule in self.rules() if not rule.holds]
 
     def check(self) -> None:
@@ -66,14 +66,14 @@ class Ladder:
             raise LadderError(self.draw(), [str(rule) for rule in found])
 
     def draw(self) -> str:
-        """The rungs, the longest on top."""
+        """Returns the rungs, the longest on top."""
         rungs = [(getattr(self, field.name), field.name) for field in fields(self)]
         known = sorted(((value, name) for value, name in rungs if value is not None), reverse=True)
         widest = max(len(name) for _, name in known)
         return "\n".join(f"  {name:<{widest}}  {value:>10,.10g} s" for value, name in known)
 
     def rules(self) -> Iterator[LadderRule]:
-        """Every rule, whether it holds or not."""
+        """Yields every rule, whether it holds or not."""
         yield from self._rules_of_document_004()
         yield from self._rules_of_the_lease()
         yield from self._rules_of_readiness()

@@ -35,19 +35,19 @@ _FORGETTING = 0.1
 
 
 def derived_interval(lease_s: float) -> float:
-    """The interval where none was chosen: a minute, or a third of a shorter lease, so that two renewals may fail."""
+    """Returns the interval where none was chosen: a minute, or a third of a shorter lease, so that two renewals may fail."""
     return min(DEFAULT_INTERVAL_S, lease_s / 3)
 
 
 def remembered_gap(remembered_s: float, observed_s: float) -> float:
-    """The gap to expect: a longer one is taken at once, a shorter one only slowly."""
+    """Returns the gap to expect: a longer one is taken over at once, a shorter one only slowly."""
     if observed_s >= remembered_s:
         return observed_s
     return remembered_s - (remembered_s - observed_s) * _FORGETTING
 
 
 def adapted_interval(interval_s: float, lease_s: float, gap_s: float) -> float:
-    """The interval that lets a gap like the last ones still fit into the lease; never longer than the one that was set.
+    """Returns the interval that lets a gap like the last ones still fit into the lease; never longer than the one that was set.
 
     Work whose gaps approach the lease is renewed on every beat (0): more cannot be done from here, and it is warned about.
     """
@@ -61,7 +61,7 @@ _DEFAULT_EXTENSION_S = 300
 
 @dataclass(frozen=True, slots=True)
 class LeaseExtenderConfig:
-    """How a lease is renewed by beats.
+    """Sets how beats renew a lease.
 
     Attributes:
         interval: Least seconds between renewals, also after one that failed.
@@ -86,7 +86,7 @@ class LeaseExtenderConfig:
             raise LimitError("LeaseExtenderConfig.max_hold_s", self.max_hold_s, "above 0 seconds, or None")
 
     def for_lease(self, lease_s: float) -> LeaseExtenderConfig:
-        """Fitted to a lease: what was left at the document's value is derived from the lease instead."""
+        """Returns these settings fitted to a lease: what was left at the document's value is derived from the lease instead."""
         chosen = LeaseExtenderConfig()
         return replace(
             self,
@@ -105,7 +105,7 @@ class ExtensionOutcome(StrEnum):
 
 @dataclass(slots=True)
 class ExtensionCounts:
-    """How often a lease was to be renewed, and how that went."""
+    """Counts how often a lease was to be renewed, and how that went."""
 
     attempts: int = 0
     granted: int = 0
@@ -140,7 +140,7 @@ class LeaseHold:
 
     @property
     def lost(self) -> bool:
-        """The engine said so, or our own clock passed the expiry: then another delivery may be running."""
+        """True when the engine said so, or our own clock passed the expiry: then another delivery may be running."""
         return self.lost_reason is not None
 
     @property
@@ -337,7 +337,7 @@ class _Attachment:
         return min(wanted, MAX_VISIBILITY_S)
 
     def _after_failure(self, watch: BeatWatcher, now: float) -> None:
-        """The engine did not answer. Until it does, our own clock decides when the lease is gone."""
+        """Notes that the engine did not answer. Until it does, our own clock decides when the lease is gone."""
         remaining = self.hold._remaining()
         if remaining <= 0:
             self._lose(watch, "its lease ran out by our own clock, and the engine did not answer")

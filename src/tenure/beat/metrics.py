@@ -22,7 +22,7 @@ _counters: WeakKeyDictionary[CollectorRegistry, dict[str, Counter]] = WeakKeyDic
 
 
 def counter(name: str, text: str, labels: list[str], registry: CollectorRegistry | None) -> Counter:
-    """The counter of this name in this registry (the process's own, when None)."""
+    """Returns the counter of this name in this registry (the process's own, when None)."""
     import prometheus_client
 
     registry = registry if registry is not None else prometheus_client.REGISTRY
@@ -75,7 +75,7 @@ class LeaseMetrics:
 
 
 def render_metrics(registry: CollectorRegistry | None, readiness: Readiness | None) -> tuple[bytes, str]:
-    """Everything in this registry, and the state of each loop as it is now; with its content type."""
+    """Returns everything in this registry, and the state of each loop as it is now; with its content type."""
     import prometheus_client
 
     body = prometheus_client.generate_latest(registry if registry is not None else prometheus_client.REGISTRY)

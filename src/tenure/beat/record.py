@@ -158,7 +158,7 @@ class BeatRecord:
     # The slot's side.
 
     def beat_ports(self) -> tuple[memoryview[float], memoryview[int]]:
-        """The two views that a context writes directly, in this order: float word 0 is the time, int word 1 the count.
+        """Returns the two views that a context writes directly, in this order: float word 0 is the time, int word 1 the count.
 
         The count comes last, so that a new count never shows with an old time; direct, to save a call in the hottest path.
         """

@@ -31,7 +31,7 @@ from tenure.errors import LimitError
 
 
 def thread_stacks() -> str:
-    """The stack of each thread, by name."""
+    """Returns the stack of each thread, by name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"Thread {names.get(ident, 'unknown to Python')!s} ({ident}):\n{_stack(frame)}"
@@ -41,7 +41,7 @@ def thread_stacks() -> str:
 
 
 def thread_stack(ident: int) -> str:
-    """The stack of one thread; empty when it is gone."""
+    """Returns the stack of one thread; empty when it is gone."""
     frame = sys._current_frames().get(ident)
     return "" if frame is None else _stack(frame)
 
@@ -185,7 +185,7 @@ class StallReport:
 
 
 def find_stalls(heartbeats: Mapping[str, Heartbeat], threshold_s: float) -> list[Stall]:
-    """Those whose undeclared silence is longer than the threshold."""
+    """Returns those whose undeclared silence is longer than the threshold."""
     stalls = []
     for name, heartbeat in heartbeats.items():
         silent_s = heartbeat.unexplained()
@@ -260,7 +260,7 @@ class Watchdog:
             self._proofs.pop(name, None)
 
     def unwatch(self, name: str) -> None:
-        """Its work ended: it need not beat any more."""
+        """Forgets a heartbeat whose work ended: it need not beat any more."""
         with self._condition:
             self._heartbeats = {other: heartbeat for other, heartbeat in self._heartbeats.items() if other != name}
 

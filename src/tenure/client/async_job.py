@@ -84,7 +84,7 @@ class AsyncJob(Generic[R]):
 
     # sync: @property
     async def attempts(self) -> int:
-        """How often its workflows were tried so far."""
+        """Returns how often its workflows were tried so far."""
         return attempts_of(await self.status())
 
     async def why(self) -> str:

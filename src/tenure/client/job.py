@@ -86,7 +86,7 @@ class Job(Generic[R]):
 
     @property
     def attempts(self) -> int:
-        """How often its workflows were tried so far."""
+        """Returns how often its workflows were tried so far."""
         return attempts_of(self.status())
 
     def why(self) -> str:

@@ -178,7 +178,7 @@ BATCH_BYTES = 4 << 20
 
 
 def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
-    """The submissions in parts that fit into one request, by number and by size. Raises `OutOfBoundsError` before any is sent."""
+    """Yields the submissions in parts that fit into one request, by number and by size. Raises `OutOfBoundsError` before any is sent."""
     for place, one in enumerate(submissions):
         check(one, field=f"submissions[{place}]")
     return _parts(submissions)

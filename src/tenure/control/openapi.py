@@ -45,7 +45,7 @@ A gate answers every one of these too: `x-tenure-at-gate` says how. Requests wit
 
 @cache
 def document() -> bytes:
-    """The document as it is served."""
+    """Returns the document as it is served."""
     return msgspec.json.format(msgspec.json.encode(build()))
 
 

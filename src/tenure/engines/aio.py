@@ -45,7 +45,7 @@ class Calls(Protocol):
 
 
 def calls_for(engine: Engine) -> Calls:
-    """The right way to call this engine from asyncio."""
+    """Returns the right way to call this engine from asyncio."""
     own: Calls | None = getattr(engine, "calls", None)
     if own is not None:
         return own
@@ -54,7 +54,7 @@ def calls_for(engine: Engine) -> Calls:
 
 @asynccontextmanager
 async def calling(engine: Engine) -> AsyncIterator[Calls]:
-    """Its calls, for as long as the block lasts; the engine is closed with it, without keeping the loop."""
+    """Yields an engine's calls. It closes the engine at the end of the block, without keeping the loop."""
     calls = calls_for(engine)
     try:
         yield calls

@@ -325,7 +325,7 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
 
 def sent_or_refused(message: CheckedMessage, message_id: str, newest: int | None, *, revoked: bool) -> Sent:
-    """The outcome of one message of a batch. `newest` is the generation that stands against it, or None."""
+    """Returns the outcome of one message of a batch. `newest` is the generation that stands against it, or None."""
     if newest is None or message.key is None:
         return Sent(message_id)
     return Sent(message_id, str(KeyRefusedError(message.key, message.generation, newest, revoked=revoked)))
@@ -382,7 +382,7 @@ class LostClaims(Generic[TokenT]):
             self._tokens.extend(tokens)
 
     def forget(self, tokens: Sequence[TokenT]) -> None:
-        """These were found again: they are not given back."""
+        """Forgets claims that were found again: they are not given back."""
         with self._lock:
             self._tokens = [token for token in self._tokens if token not in tokens]
 

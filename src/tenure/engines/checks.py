@@ -116,7 +116,7 @@ def check_generation(generation: int) -> int:
 
 
 def check_reply_to(reply_to: c.Mailbox[Any, Any] | str) -> str:
-    """The name of the mailbox that is to get the answers."""
+    """Returns the name of the mailbox that is to get the answers."""
     return check_name(reply_to if isinstance(reply_to, str) else reply_to.name, "reply_to")
 
 

@@ -127,7 +127,7 @@ class WakeupTopic:
             bundle.ring()
 
     def renew(self) -> None:
-        """In a forked child: another thread of the parent may have held the condition, and none of its waiters is here."""
+        """Begins anew in a forked child: another thread of the parent may have held the condition, and none of its waiters is here."""
         self.condition = threading.Condition()
         self.rings = self.waiting = 0
 
@@ -192,7 +192,7 @@ class WakeupSource(ABC, Generic[TopicT]):
             return found
 
     def long_polls(self, name: str) -> LongPolls:
-        """The long polls of a new handle on this topic."""
+        """Returns the long polls of a new handle on this topic."""
         return self.polls_on(self.topic(name))
 
     def polls_on(self, topic: TopicT) -> LongPolls:
@@ -253,7 +253,7 @@ class WakeupSource(ABC, Generic[TopicT]):
             self.renew_after_fork()
 
     def renew_after_fork(self) -> None:
-        """In a forked child: no thread waits or listens yet, and no lock is held."""
+        """Begins anew in a forked child: no thread waits or listens yet, and no lock is held."""
         self._pid, self.lock = os.getpid(), threading.Condition()
         for topic in self._topics.values():
             topic.renew()

@@ -181,7 +181,7 @@ class MailboxState:
         return record if record is not None and record.state is LEASED and record.receipt == receipt else None
 
     def confirm(self, record: MessageRecord, due: float) -> None:
-        """The holder that a delivery was handed to has it, and holds it until `due`."""
+        """Notes that the holder that a delivery was handed to has it, and holds it until `due`."""
         if record.stage is HANDED:
             record.stage = HELD
         elif record.stage is OFFERED:

@@ -43,7 +43,7 @@ class WakeupListener(Protocol):
     def fileno(self) -> int: ...
 
     def listen(self, topics: Iterable[str]) -> None:
-        """From when this returns, everything that happens on them is heard."""
+        """Listens to these topics. From when this returns, everything that happens on them is heard."""
 
     def ignore(self, topics: Iterable[str]) -> None: ...
 
@@ -51,7 +51,7 @@ class WakeupListener(Protocol):
         """Returns the wake-ups that have arrived, without waiting."""
 
     def idle(self) -> None:
-        """Nothing arrived for a while: find out whether the server is still there."""
+        """Finds out whether the server is still there, after nothing arrived for a while."""
 
     def close(self) -> None: ...
 

@@ -117,7 +117,7 @@ class Sessions(ABC, Generic[SessionT]):
 
     @contextlib.contextmanager
     def session_of_its_own(self, doing: str) -> Iterator[SessionT]:
-        """A session beside the others, for opening and examining the server. Raises our errors."""
+        """Yields a session beside the others, for opening and examining the server. Raises our errors."""
         try:
             with contextlib.closing(self.open_session()) as session:
                 yield session
@@ -136,7 +136,7 @@ class Sessions(ABC, Generic[SessionT]):
             raise EngineUnavailableError(told.fact, remedy=told.remedy) from error
 
     def borrow(self, operation: str, lost: Lost) -> SessionT:
-        """A session that is this thread's until it is given back or dropped."""
+        """Returns a session that is this thread's until it is given back or dropped."""
         if self._pid != os.getpid():
             self._forget_parent()
         while (found := self._take(operation)) is not None:
@@ -205,7 +205,7 @@ class Sessions(ABC, Generic[SessionT]):
         return f"{operation} on {self.settings.shown}"
 
     def _take(self, operation: str) -> SessionT | None:
-        """An idle session, or None for the right to open one."""
+        """Returns an idle session, or None for the right to open one."""
         most, patience_s = self.settings.pool, self.settings.timeout_s
         with self._free:
             deadline = None
@@ -249,13 +249,13 @@ class Sessions(ABC, Generic[SessionT]):
             self.check_open()
 
     def _as_ours(self, error: TenureError, operation: str, lost: Lost) -> TenureError:
-        """Another thread's error, as ours: an exception object belongs to one raise."""
+        """Returns another thread's error as one of ours: an exception object belongs to one raise."""
         fact = error.fact.partition(": ")[2] or error.fact
         kind = lost if isinstance(error, EngineUnavailableError) else type(error)
         return kind(f"{self.where(operation)}: {fact}", remedy=error.remedy)
 
     def _forget_parent(self) -> None:
-        """In a forked child: the sessions are the parent's, and closing them here would end them there."""
+        """Forgets the sessions in a forked child: they are the parent's, and closing them here would end them there."""
         _inherited.extend(self._idle)
         self._free = threading.Condition()
         self._gate = threading.Lock()
@@ -317,7 +317,7 @@ class ServerEngine(PolledEngine):
 
 
 def clock_finding(skew: float) -> Finding:
-    """The server's clock against this machine's. Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
+    """Compares the server's clock with this machine's. Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
     text = f"the server's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     if abs(skew) > 5:
         return Finding(Level.WARNING, text, "Nothing breaks; set both by NTP, so that times in logs agree")

@@ -27,7 +27,7 @@ _SECRETS = ("pass", "secret", "token", "key", "cred", "seed", "jwt")
 
 
 def redact(url: str) -> str:
-    """The URL with passwords, tokens and keys replaced by `***`; of several URLs with commas, each."""
+    """Returns the URL with passwords, tokens and keys replaced by `***`; of several URLs with commas, each."""
     if "," in url and url.count("://") > 1:
         return ",".join(redact(one) for one in url.split(","))
     parts = urlsplit(url)
@@ -59,7 +59,7 @@ class Options:
             self._left[name] = value
 
     def take(self, name: str, default: T, convert: Callable[[str], T], allowed: str) -> T:
-        """The option's value, or the default. `convert` raises ValueError for what is not `allowed`."""
+        """Returns the option's value, or the default. `convert` raises ValueError for what is not `allowed`."""
         self._known.append(name)
         if name not in self._left:
             return default

@@ -74,7 +74,7 @@ class StreamInbox:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that the stream takes now, roughly."""
+        """Returns about how much memory the stream takes now."""
         return len(self._buffer) + self._unpacked + (self._body.held_bytes if self._body is not None else 0)
 
     def feed(self, data: bytes) -> StreamMessage | None:

@@ -25,7 +25,7 @@ class BrakePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrakeConfig:
-    """When the brake holds, for how long, and how fast it lets go."""
+    """Sets when the brake holds, for how long, and how fast it lets go."""
 
     share: float = 0.5  # more than this share failing
     min_nodes: int = 3  # of a fleet of at least this size: one or two nodes prove nothing about a common cause
@@ -70,7 +70,7 @@ class EvictionBrake:
         self._failing = self._total = 0
 
     def observe(self, failing: int, total: int, now: float) -> None:
-        """So many nodes of so many fail now."""
+        """Notes that so many nodes of so many fail now."""
         self._failing, self._total = failing, total
         if not self._engaged:
             # One cause is seen node by node, over as long as probes take. Were those evicted a moment ago forgotten, no
@@ -93,7 +93,7 @@ class EvictionBrake:
         return BrakePhase.HOLDING if now - self._since < self.config.max_hold_s else BrakePhase.LIMITED
 
     def let_through(self, now: float) -> bool:
-        """May one more node be evicted? In the limited phase this uses up a place in the rate."""
+        """Returns True when one more node may be evicted. In the limited phase this uses up a place in the rate."""
         phase = self.phase(now)
         if phase is not BrakePhase.LIMITED:
             return phase is BrakePhase.RELEASED
@@ -105,11 +105,11 @@ class EvictionBrake:
         return True
 
     def on_failing_removed(self, now: float) -> None:
-        """A failing node left the fleet."""
+        """Notes that a failing node left the fleet."""
         self._gone.append(now)
 
     def status(self, now: float) -> BrakeStatus:
-        """The phase, in words too."""
+        """Returns the phase, with the reason in words."""
         phase = self.phase(now)
         return BrakeStatus(
             phase, self._in_words(phase, now), self._failing, self._total, self._since if self._engaged else None

@@ -36,7 +36,7 @@ class ExtensionConfig:
         whole("evidence", self.evidence, least=1)
 
     def tracker(self, worker_id: str) -> ExtensionTracker:
-        """A fresh tracker for a worker."""
+        """Returns a fresh tracker for a worker."""
         return ExtensionTracker(worker_id, self.base_deadline, self.min_grant, self.max_extensions)
 
 
@@ -109,7 +109,7 @@ class WorkerHealthManager:
         return worker.deadline
 
     def on_report(self, state: WorkerHealthState, *, now: float | None = None, allowed_until: float = 0.0) -> float:
-        """A worker's report was accepted; its deadline. Raises `UnknownWorkerError`.
+        """Notes that a worker's report was accepted, and returns its deadline. Raises `UnknownWorkerError`.
 
         One that shows progress, or has nothing to do, moves the deadline and ends a suspicion. One that is well for a
         full interval has its extensions back. `allowed_until`: when the last allowed silence of what runs there ends.
@@ -178,7 +178,7 @@ class WorkerHealthManager:
         self.workers.mark_suspect(worker_id, why, now=now)
 
     def expire(self, *, now: float | None = None) -> list[str]:
-        """The workers whose deadline has passed since the last call: they are suspect now."""
+        """Returns the workers whose deadline has passed since the last call: they are suspect now."""
         now = self._time(now)
         expired = []
         for worker_id in self._expiries.pop_due(now):
@@ -205,15 +205,15 @@ class WorkerHealthManager:
         return self._known.pop(worker_id, None) is not None
 
     def deadline(self, worker_id: str) -> float:
-        """The deadline that a worker earned, in monotonic seconds. Raises `UnknownWorkerError`."""
+        """Returns the deadline that a worker earned, in monotonic seconds. Raises `UnknownWorkerError`."""
         return self._get(worker_id).deadline
 
     def suspect_at(self, worker_id: str) -> float:
-        """When a worker becomes suspect unless it reports or advances: not before its deadline. Raises `UnknownWorkerError`."""
+        """Returns when a worker becomes suspect unless it reports or advances: not before its deadline. Raises `UnknownWorkerError`."""
         return self._ends(self._get(worker_id))
 
     def without_excuse(self, state: WorkerHealthState) -> WorkerHealthState:
-        """The state of a worker as it counts. Raises `UnknownWorkerError`.
+        """Returns the state of a worker as it counts. Raises `UnknownWorkerError`.
 
         Allowed silence excuses nothing once more time was denied: the worker is stuck then, and gets no new work until something advances.
         """
@@ -221,15 +221,15 @@ class WorkerHealthManager:
         return replace(state, workflows_silent=0) if denied else state
 
     def suspicion(self, worker_id: str) -> str | None:
-        """Why a worker is suspect, or None. Raises `UnknownWorkerError`."""
+        """Returns why a worker is suspect, or None. Raises `UnknownWorkerError`."""
         return self._get(worker_id).suspect
 
     def extensions(self, worker_id: str) -> ExtensionTracker:
-        """A worker's extension tracker. Raises `UnknownWorkerError`."""
+        """Returns a worker's extension tracker. Raises `UnknownWorkerError`."""
         return self._get(worker_id).extensions
 
     def evidence(self, worker_id: str) -> tuple[ExtensionRecord, ...]:
-        """The latest requests of a worker with their answers, oldest first. Raises `UnknownWorkerError`."""
+        """Returns the latest requests of a worker with their answers, oldest first. Raises `UnknownWorkerError`."""
         return tuple(self._get(worker_id).records)
 
     def _time(self, now: float | None) -> float:
@@ -246,7 +246,7 @@ class WorkerHealthManager:
         return self._ends(worker) if worker else None
 
     def _ends(self, worker: _Worker) -> float:
-        """The later of the earned deadline and the end of the allowed silence, with a deadline's time to act on that end.
+        """Returns the later of the earned deadline and the end of the allowed silence, with a deadline's time to act on that end.
 
         It counts only while reports arrive: the silence of an attempt never excuses the silence of its supervisor.
         """
@@ -254,7 +254,7 @@ class WorkerHealthManager:
         return max(worker.deadline, min(worker.allowed_until, worker.heard_at) + base if worker.allowed_until else 0.0)
 
     def _move(self, worker_id: str, worker: _Worker, deadline: float) -> None:
-        """Only to a later time: a report must not take back what an extension gave."""
+        """Moves a deadline, only to a later time: a report must not take back what an extension gave."""
         worker.deadline = max(worker.deadline, deadline)
         self._expiries.set(worker_id, worker.deadline)
 

@@ -33,12 +33,12 @@ class Denial(StrEnum):
 
 
 def grant_seconds(extension_count: int, *, base_deadline: float = 30.0, min_grant: float = 1.0) -> float:
-    """The grant that follows `extension_count` earlier ones: max(min_grant, base / 2^count)."""
+    """Returns the grant that follows `extension_count` earlier ones: max(min_grant, base / 2^count)."""
     return max(min_grant, math.ldexp(base_deadline, -extension_count))
 
 
 def extension_bound(*, base_deadline: float = 30.0, min_grant: float = 1.0, max_extensions: int = 5) -> float:
-    """All that one series of grants can add up to: 58.125 s with the defaults. Jobs cap what they count by it."""
+    """Returns all that one series of grants can add up to: 58.125 s with the defaults. Jobs cap what they count by it."""
     return math.fsum(
         grant_seconds(count, base_deadline=base_deadline, min_grant=min_grant) for count in range(max_extensions)
     )
@@ -201,7 +201,7 @@ class HealthcheckExtensionResponse:
 
 
 def check_reason(reason: str) -> ExtensionReason:
-    """The reason as one of the three, or `LimitError`."""
+    """Returns the reason as one of the three; raises `LimitError` for any other."""
     try:
         return ExtensionReason(reason)
     except ValueError:

@@ -327,7 +327,7 @@ class HealthPiggyback:
             whole(number, getattr(self, number), most=_MOST)
 
     def encode(self) -> bytes:
-        """At most `MAX_BYTES` bytes: a version byte, then a msgpack array."""
+        """Returns at most `MAX_BYTES` bytes: a version byte, then a msgpack array."""
         fields = {name: getattr(self, name) for name in _Wire.__struct_fields__}
         fields["node_type"] = _NODE_TYPES.index(NodeType(self.node_type))
         fields["overload_state"] = _OVERLOAD_STATES.index(OverloadState(self.overload_state))

@@ -121,7 +121,7 @@ class HybridOverloadDetector:
         return self._baseline
 
     def record_latency(self, latency_ms: float) -> None:
-        """One request took this long."""
+        """Notes that one request took this long."""
         self._samples.append(finite("latency_ms", latency_ms))
 
     def assess(self, cpu_percent: float = 0.0, memory_percent: float = 0.0) -> OverloadAssessment:

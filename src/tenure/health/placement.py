@@ -55,7 +55,7 @@ class DatacenterAssessment(NamedTuple):
 def classify_datacenter(
     managers: Sequence[ManagerHealthState], available_capacity: int, *, now: float | None = None
 ) -> DatacenterAssessment:
-    """The document's five rules, in its order. Without `now`, each manager's clock is asked.
+    """Classifies a datacenter by the document's five rules, in its order. Without `now`, each manager's clock is asked.
 
     What a silent manager last said of its readiness is no longer known: it counts as not ready.
     """
@@ -123,7 +123,7 @@ def choose(
     previous: Sequence[str] = (),
     config: PlacementConfig | None = None,
 ) -> Choice:
-    """The best `count` of them; fewer where there are fewer that may be used."""
+    """Returns the best `count` of them; fewer where there are fewer that may be used."""
     config, known = config or PlacementConfig(), list(places)
     whole("count", count, least=1)
     able = [
@@ -166,7 +166,7 @@ class SteadyHealth:
         self._better = 0
 
     def observe(self, health: DatacenterHealth) -> DatacenterHealth:
-        """The class that counts after this assessment."""
+        """Returns the class that counts after this assessment."""
         if self.health is None or health.preference <= self.health.preference:
             self.health, self._better = health, 0
             return health

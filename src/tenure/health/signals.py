@@ -20,7 +20,7 @@ from tenure.errors import LimitError
 
 
 def finite(field: str, value: float, *, least: float = 0.0, most: float = math.inf) -> float:
-    """The value, when it is a real number within the bounds; `LimitError` names the field otherwise."""
+    """Returns the value when it is a real number within the bounds. Otherwise it raises `LimitError`, which names the field."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not least <= value <= most:
         allowed = f"a finite number from {least:g} up" if most == math.inf else f"a number from {least:g} to {most:g}"
@@ -29,7 +29,7 @@ def finite(field: str, value: float, *, least: float = 0.0, most: float = math.i
 
 
 def whole(field: str, value: int, *, least: int = 0, most: int | None = None) -> int:
-    """The value, when it is a whole number within the bounds; `LimitError` names the field otherwise."""
+    """Returns the value when it is a whole number within the bounds. Otherwise it raises `LimitError`, which names the field."""
     number = isinstance(value, int) and not isinstance(value, bool)
     if not number or value < least or (most is not None and value > most):
         allowed = f"a whole number from {least} up" if most is None else f"a whole number from {least} to {most}"
@@ -38,7 +38,7 @@ def whole(field: str, value: int, *, least: int = 0, most: int | None = None) ->
 
 
 def name(field: str, value: str, *, most_bytes: int) -> str:
-    """The value, when it is printable text that is neither empty nor too long for a datagram."""
+    """Returns the value when it is printable text that is neither empty nor too long for a datagram."""
     text = isinstance(value, str) and value != "" and value.isprintable()
     if not text or len(value.encode(errors="surrogatepass")) > most_bytes:
         raise LimitError(field, repr(value)[:80], f"printable text of 1 to {most_bytes} bytes")
@@ -120,7 +120,7 @@ _CELLS: Final = {
 
 
 def classify(liveness: bool, readiness: bool, progress: str) -> HealthClass:
-    """The matrix's class for three signals."""
+    """Returns the matrix's class for three signals."""
     return _CELLS[liveness, readiness, ProgressState(progress)]
 
 
@@ -162,7 +162,7 @@ class HealthConfig:
             raise LimitError("slow_share", self.slow_share, f"at most normal_share, which is {self.normal_share}")
 
     def grade(self, actual: float, expected: float) -> ProgressState:
-        """The document's thresholds. Where nothing was expected, nothing is missing."""
+        """Grades the progress by the document's thresholds. Where nothing was expected, nothing is missing."""
         if actual >= expected * self.normal_share:
             return ProgressState.NORMAL
         if actual >= expected * self.slow_share:
@@ -208,16 +208,16 @@ class NodeHealthState(ABC):
         return self.last_liveness_response + self.config.liveness_timeout_s
 
     def liveness_at(self, now: float) -> bool:
-        """Is the process alive and responsive?"""
+        """Returns True when the process is alive and responsive."""
         # One definition for the state and for the tracker's expiry heap, so that rounding cannot part them.
         return now < self.lives_until
 
     def class_at(self, now: float) -> HealthClass:
-        """The matrix's class."""
+        """Returns the matrix's class."""
         return _CELLS[self.liveness_at(now), self.readiness, self.progress_state]
 
     def assess_at(self, now: float) -> Assessment:
-        """The class, the decision and the reason in words."""
+        """Returns the class, the decision and the reason in words."""
         health_class = self.class_at(now)
         return Assessment(health_class, DECISIONS[health_class], self._reason_at(now, health_class))
 

@@ -120,7 +120,7 @@ class NodeHealthTracker(Generic[T]):
     # What is known
 
     def update_state(self, node_id: str, state: T, *, now: float | None = None) -> None:
-        """A node's newest state."""
+        """Notes a node's newest state."""
         now = self._advance(now)
         timed = state if isinstance(state, NodeHealthState) else None
         node = self._nodes.get(node_id)
@@ -163,12 +163,12 @@ class NodeHealthTracker(Generic[T]):
         return node_id in self._nodes
 
     def state(self, node_id: str) -> T | None:
-        """The newest state of a node."""
+        """Returns the newest state of a node."""
         node = self._nodes.get(node_id)
         return node.state if node else None
 
     def history(self, node_id: str) -> tuple[HistoryEntry, ...]:
-        """A node's latest changes of class, oldest first; bounded."""
+        """Returns a node's latest changes of class, oldest first; bounded."""
         node = self._nodes.get(node_id)
         return tuple(_entry(*change) for change in node.changes) if node else ()
 
@@ -183,7 +183,7 @@ class NodeHealthTracker(Generic[T]):
         return node.previous if self._is_held(node_id, node, now) else DECISIONS[node.health_class]
 
     def get_verdict(self, node_id: str, *, now: float | None = None) -> Verdict:
-        """The decision with its class and its reason in words."""
+        """Returns the decision with its class and its reason in words."""
         now = self._advance(now)
         node = self._nodes.get(node_id)
         if node is None:

@@ -37,12 +37,12 @@ class EventWindow:
             self._buckets.append([index, amount])
 
     def last_interval(self, now: float) -> float:
-        """How much happened in the last interval."""
+        """Returns how much happened in the last interval."""
         begin = self._forget(now) - _BUCKETS
         return sum(amount for index, amount in self._buckets if index > begin)
 
     def before(self, now: float) -> float:
-        """How much happened in the history that precedes the last interval."""
+        """Returns how much happened in the history that precedes the last interval."""
         begin = self._forget(now) - _BUCKETS
         return sum(amount for index, amount in self._buckets if index <= begin)
 
@@ -66,12 +66,12 @@ class CompletionRate:
         self._busy_s = EventWindow(interval_s, history)
 
     def observe(self, now: float, *, assigned: int, over_s: float, completions: int) -> None:
-        """A worker had `assigned` workflows for `over_s` seconds, and completed that many."""
+        """Notes that a worker had `assigned` workflows for `over_s` seconds, and completed that many."""
         self._busy_s.record(now, whole("assigned", assigned) * finite("over_s", over_s))
         self._completions.record(now, whole("completions", completions))
 
     def expected(self, now: float) -> float:
-        """The rate; 0.0 while less than one workflow was watched for one interval."""
+        """Returns the rate; 0.0 while less than one workflow was watched for one interval."""
         busy_s, interval_s = self._busy_s.before(now), self._busy_s.interval_s
         return self._completions.before(now) * interval_s / busy_s if busy_s >= interval_s else 0.0
 
@@ -109,11 +109,11 @@ class ProgressWindow:
         self._counter = 0
 
     def begin(self, attempt: str, now: float) -> None:
-        """An attempt starts."""
+        """Notes that an attempt starts."""
         self._attempts[attempt] = _Attempt(0, now, now)
 
     def step(self, attempt: str, counter: int, now: float) -> None:
-        """An attempt's counter stands at this value. One that did not rise proves nothing."""
+        """Notes the value at which an attempt's counter stands. One that did not rise proves nothing."""
         if attempt not in self._attempts:
             self.begin(attempt, now)  # a new leader hears of it in the middle
         running = self._attempts[attempt]
@@ -127,21 +127,21 @@ class ProgressWindow:
             self._attempts[attempt].allowed_until = until
 
     def end(self, attempt: str, now: float, *, completed: bool) -> None:
-        """An attempt ended; only one that completed counts as a completion. Ending twice counts once."""
+        """Notes that an attempt ended. Only one that completed counts as a completion. Ending twice counts once."""
         if self._attempts.pop(attempt, None) is not None and completed:
             self._completions.record(now)
 
     def completed(self, now: float, count: int) -> None:
-        """So many attempts completed since the last word: most of them may have begun since, too."""
+        """Notes that so many attempts completed since the last word: most of them may have begun since, too."""
         if count > 0:
             self._completions.record(now, count)
 
     def __iter__(self) -> Iterator[str]:
-        """The attempts that have begun and not ended."""
+        """Yields the attempts that have begun and not ended."""
         return iter(list(self._attempts))
 
     def counts(self, now: float) -> ProgressCounts:
-        """The numbers for this worker's state."""
+        """Returns the numbers for this worker's state."""
         still = [one for one in self._attempts.values() if now - one.moved_at >= self.interval_s]
         silent = sum(now < one.allowed_until for one in still)
         completions = int(self._completions.last_interval(now))
@@ -187,7 +187,7 @@ class FlowWindow:
         self._waiting = max(0, self._waiting - count)
 
     def measure(self, now: float, room: int | None = None) -> Flow:
-        """The last interval. `room` is how much more could be passed on now; None where nothing limits it."""
+        """Returns the numbers of the last interval. `room` is how much more could be passed on now; None where nothing limits it."""
         arrived, left = int(self._arrived.last_interval(now)), int(self._left.last_interval(now))
         overdue = max(0, self._waiting - arrived)
         if room is not None:

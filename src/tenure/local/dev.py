@@ -112,7 +112,7 @@ class FoundWorkflow(NamedTuple):
 
 
 def workflows_in(path: Path) -> list[FoundWorkflow]:
-    """The functions marked @workflow; empty where the file cannot be read as Python."""
+    """Returns the functions marked @workflow; empty where the file cannot be read as Python."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -290,7 +290,7 @@ class Dev:
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Until interrupted. Whatever happens, nothing is left running."""
+        """Runs until it is interrupted. Whatever happens, it leaves nothing running."""
         try:
             self._each(Site.open)
             if self._gate is not None:
@@ -324,7 +324,7 @@ class Dev:
             self._each(Site.close)
 
     def heard(self, who: str, text: str) -> None:
-        """A line of a node."""
+        """Takes a line of a node."""
         if not ASIDE.match(text):
             self.say(who, text, "dim")
 
@@ -382,7 +382,7 @@ class Dev:
 
 
 def module_folder(module: str) -> Path:
-    """Where the sources of what is served are: the folder of a file, else this one."""
+    """Returns the folder with the sources of what is served: that of a file, else this one."""
     path = Path(module)
     return path.resolve().parent if path.suffix == ".py" else Path.cwd()
 

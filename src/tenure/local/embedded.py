@@ -52,7 +52,7 @@ def embedded(
     codec: Codec | None = None,
     **slot_settings: Any,
 ) -> Embedded:
-    """A datacenter in the folder `path` (`.tenure` by default) that serves these workflows while the `with` block lasts.
+    """Runs a datacenter in the folder `path` (`.tenure` by default) that serves these workflows while the `with` block lasts.
 
     `slots` processes run one workflow each. Workflows that other processes cannot import, because they were typed into a prompt or a
     notebook or defined inside a function, run in threads of this process; there a hung one is abandoned, not killed. More settings are
@@ -110,7 +110,7 @@ class Embedded(Client):
         return engine_url(self.folder)
 
     def _modules(self, mode: Mode) -> list[str] | None:
-        """None: threads."""
+        """Returns the modules that the slots serve; None where threads run the work."""
         if mode == "threads":
             return None
         found = modules_of(self.workflows, self._codec)
@@ -230,7 +230,7 @@ def _place(one: Workflow[..., Any]) -> str | None:
 
 
 def _importable(module: ModuleType) -> str | None:
-    """The dotted name under which anybody with our path imports this very file."""
+    """Returns the dotted name under which anybody with our path imports this very file."""
     spec = getattr(module, "__spec__", None)
     name: str | None = spec.name if spec is not None else None
     if name is None or name == "__main__":

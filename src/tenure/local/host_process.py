@@ -130,7 +130,7 @@ class HostProcess:
         return not self._ended
 
     def until_up(self) -> None:
-        """Until the manager listens and the slots serve, as far as there are any. Raises `WorkError` with the reason."""
+        """Waits until the manager listens and the slots serve, as far as there are any. Raises `WorkError` with the reason."""
         needs_worker = bool(self._begin.modules)
         with self._changed:
             self._changed.wait_for(
@@ -149,7 +149,7 @@ class HostProcess:
             raise WorkError(f"the datacenter did not start within {START_S:g} s", remedy="See its log")
 
     def wait(self, seconds: float) -> bool:
-        """True once it has ended."""
+        """Waits for its end, for so many seconds at most. Returns True when it has ended."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: self._ended, seconds))
 

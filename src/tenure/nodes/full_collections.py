@@ -22,7 +22,7 @@ class NewObjectsOnly:
         self._left = WHOLE_EVERY
 
     def __call__(self, phase: str, about: dict[str, int]) -> None:
-        """Is called by the collector before and after each collection."""
+        """The collector calls this before and after each collection."""
         if about["generation"] != 2:
             return
         if phase == "stop":

@@ -76,7 +76,7 @@ class Backend:
         self._parked: dict[PollTopic, dict[Call, None]] = {}
 
     def connect(self, host: Host) -> SimEngine:
-        """The engine as this life of a process sees it."""
+        """Returns the engine as this life of a process sees it."""
         from tenure.sim.engine import SimEngine
 
         return SimEngine(self, host)
@@ -319,7 +319,7 @@ class Call:
         return self.poll_until is not None
 
     def remaining(self, wait_s: float) -> float:
-        """How much of a long poll's time is left, now that it is tried again."""
+        """Returns how much of a long poll's time is left, now that it is tried again."""
         now = self.connection.backend.clock.boottime()
         if self.poll_until is None:
             self.poll_until = now + wait_s

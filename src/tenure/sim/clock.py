@@ -51,7 +51,7 @@ class SimClock(Clock):
         """Called when timers that were set by this clock are due at another moment than they were."""
 
     def ticks(self) -> int:
-        """The monotonic time in ticks."""
+        """Returns the monotonic time in ticks."""
         if self._rate == PARTS:
             return self._true.now + self._shift
         return self._base + (self._true.now - self._since) * self._rate // PARTS
@@ -73,7 +73,7 @@ class SimClock(Clock):
         return self._boot_id
 
     def tick_at(self, when: float) -> int:
-        """The first tick of the kernel at which `monotonic()` reads `when` or more."""
+        """Returns the first tick of the kernel at which `monotonic()` reads `when` or more."""
         local = to_ticks(when)
         if local >= NEVER:
             return NEVER
@@ -99,7 +99,7 @@ class SimClock(Clock):
         self._wall_offset += to_ticks(seconds)
 
     def slept(self, ticks: int) -> None:
-        """The machine was suspended for so many kernel ticks: only boot time and the wall clock went on."""
+        """Suspends the machine for the last so many kernel ticks: only boot time and the wall clock went on."""
         local = ticks * self._rate // PARTS
         self._rebase(self.ticks() - local)
         self._boot_offset += local

@@ -53,7 +53,7 @@ def _audit(event: str, _arguments: tuple[Any, ...]) -> None:
 
 
 def _guarded(function: Callable[..., Any], what: str, remedy: str) -> Callable[..., Any]:
-    """The function, except in the thread that simulates."""
+    """Returns the function as it works in every thread but the one that simulates."""
 
     def guard(*args: Any, **options: Any) -> Any:
         if threading.get_ident() != _simulating:

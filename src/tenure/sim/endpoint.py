@@ -104,7 +104,7 @@ class Transport:
             self.loop.call_soon(handler, *self._inbox.popleft())
 
     def deliver(self, sender: str, data: bytes) -> None:
-        """The network brings a datagram; a stopped process finds it when it goes on."""
+        """Takes a datagram that the network brings. A stopped process finds it when it goes on."""
         if self._on_datagram is not None:
             self.loop.call_soon(self._on_datagram, sender, data)
         elif len(self._inbox) < RECEIVE_BUFFER:
@@ -142,7 +142,7 @@ class Transport:
         self._handler = handler
 
     def begin(self, exchange: Exchange) -> None:
-        """The network brings a request."""
+        """Takes a request that the network brings."""
         self.serving[exchange] = self.loop.create_task(self._answer(exchange))
 
     def hung_up(self, exchange: Exchange) -> None:

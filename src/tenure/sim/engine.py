@@ -188,7 +188,7 @@ class SimElection(Election):
         return None if term is None else self._as_ours(term, asked_at)
 
     def _as_ours(self, term: Term, asked_at: float) -> Term:
-        """The engine counted in its own time; the holder relies on its own clock, read before it asked."""
+        """Returns the term as its holder sees it. The engine counted in its own time; the holder relies on its own clock, read before it asked."""
         return term._replace(safe_until=asked_at + term.ttl - term_margin(term.ttl))
 
     def renew(self, term: Term) -> Term:

@@ -59,7 +59,7 @@ class Fault:
 
 
 def table(faults: Iterable[Fault], *, numbers: Sequence[int] | None = None) -> str:
-    """A schedule as people read it."""
+    """Returns a schedule as people read it."""
     found = list(faults)
     labels = numbers if numbers is not None else range(len(found))
     return "\n".join(f"  {number:>3}  {fault}" for number, fault in zip(labels, found, strict=True)) or "  (no faults)"
@@ -227,7 +227,7 @@ class FaultProfile:
     """Other ranges than the usual ones."""
 
     def generate(self, random: Random, nodes: Sequence[str], engines: Sequence[str] = ()) -> tuple[Fault, ...]:
-        """A schedule that these random numbers decide, in the order of time. With several engines, each fails alone."""
+        """Returns a schedule that these random numbers decide, in the order of time. With several engines, each fails alone."""
         if not nodes:
             raise ConfigurationError("a fault schedule needs at least one node to aim at")
         faults = [self._one(random, nodes, engines) for _ in range(random.randrange(self.most + 1))]

@@ -40,7 +40,7 @@ NEVER = 1 << 62
 
 
 def to_ticks(seconds: float) -> int:
-    """The first tick that is not before this many seconds."""
+    """Returns the first tick that is not before this many seconds."""
     scaled = seconds * TICKS_PER_S
     return NEVER if scaled >= NEVER else math.ceil(scaled)
 
@@ -64,12 +64,12 @@ class Trace:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def record(self, tick: int, who: str, what: str) -> None:
-        """An event that invariants are checked after."""
+        """Records an event that invariants are checked after."""
         self.marks += 1
         self.note(tick, who, what)
 
     def note(self, tick: int, who: str, what: str) -> None:
-        """An event that changes no state that invariants look at: a datagram on its way."""
+        """Notes an event that changes no state that invariants look at: a datagram on its way."""
         self.events += 1
         event = (tick, who, what)
         self._kept.append(event)
@@ -87,7 +87,7 @@ class Trace:
         return self._digest.hexdigest()
 
     def lines(self, last: int | None = None) -> Iterator[str]:
-        """The events that were kept, as a person reads them."""
+        """Yields the events that were kept, as a person reads them."""
         kept = list(self._kept)
         for tick, who, what in kept if last is None else kept[-last:]:
             yield f"{to_seconds(tick):>12.6f}  {who:<10} {what}"

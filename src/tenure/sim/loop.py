@@ -128,16 +128,16 @@ class SimLoop(RefusingLoop):
         return task
 
     def pending(self) -> list[SimTask[Any]]:
-        """The tasks that have not ended, oldest first."""
+        """Returns the tasks that have not ended, oldest first."""
         return [task for ref in self._tasks if (task := ref()) is not None and not task.done()]
 
     def unread_errors(self) -> list[BaseException]:
-        """The exceptions of this loop's tasks that no code has retrieved."""
+        """Returns the exceptions of this loop's tasks that no code has retrieved."""
         failed = [task for ref in self._tasks if (task := ref()) is not None and task.done() and task._log_traceback]
         return self._unread + [error for task in failed if (error := task.exception()) is not None]
 
     def describe(self) -> Iterator[str]:
-        """Each unfinished task and where it waits."""
+        """Returns each unfinished task and where it waits."""
         if not self.dead:
             state = " (stopped)" if self.held is not None else ""
             for task in self.pending():
@@ -180,10 +180,10 @@ class SimLoop(RefusingLoop):
         bury(self, self.kill())
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: generators are closed with the tasks that hold them."""
+        """Does nothing: generators are closed with the tasks that hold them."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Nothing to do: there are no threads."""
+        """Does nothing: there are no threads."""
 
     # Errors that nobody awaits
 

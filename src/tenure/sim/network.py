@@ -144,7 +144,7 @@ class Network:
         return not self._cuts or not any(source in cut.sources and target in cut.targets for cut in self._cuts)
 
     def link(self, source: str, target: str) -> NetworkLink:
-        """How this direction behaves now."""
+        """Returns how this direction behaves now."""
         found = self._links.get((source, target))
         if found is None:
             found = self._overrides.get((source, target), self.default)

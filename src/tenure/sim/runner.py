@@ -28,7 +28,7 @@ from tenure.sim.scenario import Make, RunOutcome, find, reference, run_one
 
 
 def shrink(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], *, budget: int = 400) -> tuple[int, ...]:
-    """The smallest part found that still fails, within so many tries. `items` itself is known to fail."""
+    """Returns the smallest part that it found to fail still, within so many tries. `items` itself is known to fail."""
     left, parts, tries = tuple(items), 2, 0
 
     def attempt(candidate: tuple[int, ...]) -> bool:
@@ -149,7 +149,7 @@ def shrunk(make: Make, outcome: RunOutcome) -> RunOutcome:
 
 
 def story(outcome: RunOutcome, *, last: int = 30) -> str:
-    """A failure as a person wants to read it. The whole trace goes to a file."""
+    """Returns a failure as a person wants to read it. The whole trace goes to a file."""
     left = [outcome.faults[number] for number in outcome.chosen]
     return "\n".join(
         [

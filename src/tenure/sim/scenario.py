@@ -170,7 +170,7 @@ def _checker(scenario: Scenario, world: World) -> Callable[[], None]:
 
 
 def reference(make: Make) -> str:
-    """The scenario's name on the command line."""
+    """Returns the scenario's name on the command line."""
     if not isinstance(make, type):
         return repr(make)
     source = getattr(sys.modules.get(make.__module__), "__file__", None)

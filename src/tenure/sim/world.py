@@ -124,7 +124,7 @@ class Node:
         self._end(host)
 
     def crash(self) -> None:
-        """The process is gone, at once and without a word."""
+        """Kills the process, at once and without a word."""
         if self.host is not None:
             self.world.record(self.name, f"{self.host.id} crashes")
             self._end(self.host)
@@ -244,7 +244,7 @@ class World:
         return found
 
     def forget_backend(self, engine: str) -> None:
-        """This engine loses everything: nodes that start from now on find an empty one."""
+        """Has this engine lose everything: nodes that start from now on find an empty one."""
         self._backends.pop(engine, None)
         self.losses += 1
 
@@ -254,7 +254,7 @@ class World:
         return tuple(dict.fromkeys(node.engine for node in self.nodes.values())) or (ENGINE,)
 
     def node(self, name: str, program: Program | None = None, *, engine: str = ENGINE) -> Node:
-        """The machine of this name, made when first asked for. Its clocks start at moments that the seed decides."""
+        """Returns the machine of this name, made when first asked for. Its clocks start at moments that the seed decides."""
         found = self.nodes.get(name)
         if found is not None:
             found.program = program or found.program
@@ -273,7 +273,7 @@ class World:
         return found
 
     def resolve(self, targets: Iterable[str]) -> tuple[str, ...]:
-        """The nodes that are meant, each once: a role stands for whoever has it now."""
+        """Returns the nodes that are meant, each once: a role stands for whoever has it now."""
         return tuple(dict.fromkeys(self.roles[name]() if name in self.roles else name for name in targets))
 
     def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:

@@ -161,14 +161,14 @@ class TestDatacenter(Client):
     # Faults
 
     def crash_worker(self) -> None:
-        """The worker is gone, without a word: what it ran goes on elsewhere once its leases ran out. Another takes its place."""
+        """Kills the worker, without a word: what it ran goes on elsewhere once its leases ran out. Another takes its place."""
         if self._slots is not None:
             self._slots.crash()
         self._end("worker")
         self._start_worker()
 
     def crash_manager(self) -> None:
-        """The leader is gone; another manager reads the journal and takes over when the term is over."""
+        """Kills the leader: another manager reads the journal and takes over when the term is over."""
         self._end("manager")
         self._start_manager()
 
@@ -265,7 +265,7 @@ class LoopCourier:
         return self._ask(GetJob(job_id=job_id, signals_after=after), JobView).signals
 
     def _ask(self, request: Request, wanted: type[ReplyT]) -> ReplyT:
-        """From a workflow's thread: the loop answers while it waits."""
+        """Asks from a workflow's thread: the loop answers while that waits."""
         while True:
             answer = self._datacenter.answer("workflow", request)
             reply = asyncio.run_coroutine_threadsafe(answer, self._datacenter._loop).result()

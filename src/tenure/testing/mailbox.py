@@ -101,7 +101,7 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.locked(expire)
 
     def lose_connection(self) -> None:
-        """From now on every call on this handle and its messages raises `MailboxConnectionError`, long polls too."""
+        """Has every call on this handle and its messages raise `MailboxConnectionError` from now on, long polls too."""
         with self.box.lock:
             self._connected = False
             self.end_polls()
@@ -174,7 +174,7 @@ def create_test_message(
     key: str | None = None,
     generation: int = 0,
 ) -> FakeMessage[Any, Any]:
-    """One delivery to try things on, from a mailbox of its own or the one given, which should be empty."""
+    """Returns one delivery to try things on, from a mailbox of its own or the one given, which should be empty."""
     source = FakeMailbox[Any, Any](clock=clock) if mailbox is None else mailbox
     source.send(body, key=key, generation=generation, reply_to=reply_to)
     (message,) = source.receive(1, visibility_timeout)

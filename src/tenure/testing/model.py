@@ -18,7 +18,7 @@ Line = ModelSaid | str | BaseException | Callable[[ModelRequest], ModelSaid]
 
 
 def calls(*named: tuple[str, Any], text: str = "", usage: Usage | None = None) -> ModelSaid:
-    """An answer that calls tools: `calls(("read", {"path": "a"}), ("read", {"path": "b"}))`."""
+    """Returns an answer that calls tools: `calls(("read", {"path": "a"}), ("read", {"path": "b"}))`."""
     made = tuple(
         ToolCall(
             f"call-{number}", name, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
@@ -29,7 +29,7 @@ def calls(*named: tuple[str, Any], text: str = "", usage: Usage | None = None) -
 
 
 def says(text: str, usage: Usage | None = None) -> ModelSaid:
-    """A final answer."""
+    """Returns a final answer."""
     return ModelSaid(text, (), usage or Usage(10, 5))
 
 

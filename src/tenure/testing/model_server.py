@@ -34,7 +34,7 @@ _ANTHROPIC_ERRORS = {400: "invalid_request_error", 401: "authentication_error", 
 
 
 def openai_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
-    """An answer as chunks, each with a null usage, then one chunk without choices that has it, then [DONE]."""
+    """Yields an answer as chunks, each with a null usage, then one chunk without choices that has it, then [DONE]."""
     base = {
         "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model, "service_tier": "default",
         "system_fingerprint": "fp_1", "usage": None,
@@ -66,7 +66,7 @@ def openai_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
 
 
 def anthropic_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
-    """An answer as message_start, content blocks with pings between them, message_delta and message_stop."""
+    """Yields an answer as message_start, content blocks with pings between them, message_delta and message_stop."""
     usage = {
         "input_tokens": said.usage.input_tokens - said.usage.cached_tokens,
         "cache_creation_input_tokens": 0,
@@ -89,7 +89,7 @@ def anthropic_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
 
 
 def _blocks(said: ModelSaid, chars: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each block as it starts, and what is added to it."""
+    """Yields each block as it starts, and what is added to it."""
     for thought in said.thoughts:
         if thought["type"] == "redacted_thinking":
             yield dict(thought), []
@@ -108,14 +108,14 @@ def _blocks(said: ModelSaid, chars: int) -> Iterator[tuple[dict[str, Any], list[
 
 
 def error_event(anthropic: bool) -> str:
-    """An error in the middle of a stream, after a status of 200."""
+    """Returns an error in the middle of a stream, after a status of 200."""
     if anthropic:
         return event("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}})
     return data({"error": {"type": "server_error", "message": "Overloaded", "param": None, "code": None}})
 
 
 def error_body(status: int, message: str, code: str, anthropic: bool) -> dict[str, Any]:
-    """The body of a refusal."""
+    """Returns the body of a refusal."""
     if not anthropic:
         return {"error": {"message": message, "type": code or "error", "param": None, "code": code or None}}
     error: dict[str, Any] = {"type": _ANTHROPIC_ERRORS.get(status, "api_error"), "message": message}
@@ -247,7 +247,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is what the tests are about, and no news; everything else is."""
+        """Reports an error, but not a client that hangs up: that is what the tests are about, and no news; everything else is."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -327,4 +327,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: `requests` has it all."""
+        """Logs nothing: `requests` has it all."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def tenure_clock() -> ManualClock:
-    """A clock that moves only when the test says so."""
+    """Returns a clock that moves only when the test says so."""
     from tenure.clock import ManualClock
 
     return ManualClock()
@@ -35,7 +35,7 @@ def tenure_clock() -> ManualClock:
 
 @pytest.fixture
 def tenure_engine(tenure_clock: ManualClock) -> Iterator[FakeEngine]:
-    """An engine in memory, on `tenure_clock`, whose mailboxes can be made to fail."""
+    """Yields an engine in memory, on `tenure_clock`, whose mailboxes can be made to fail."""
     from tenure.testing.mailbox import FakeEngine
 
     with FakeEngine(tenure_clock) as engine:
@@ -44,13 +44,13 @@ def tenure_engine(tenure_clock: ManualClock) -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def tenure_mailbox(tenure_engine: FakeEngine) -> FakeMailbox[Any, Any]:
-    """A mailbox of `tenure_engine` that can expire receipts, lose its connection, and counts its calls."""
+    """Returns a mailbox of `tenure_engine` that can expire receipts, lose its connection, and counts its calls."""
     return tenure_engine.mailbox("mailbox")
 
 
 @pytest.fixture
 def tenure_dc(tenure_clock: ManualClock) -> Iterator[TestDatacenter]:
-    """A whole datacenter on `tenure_clock`: submit workflows, let hours pass, ask why. Nothing waits."""
+    """Yields a whole datacenter on `tenure_clock`: submit workflows, let hours pass, ask why. Nothing waits."""
     from tenure.testing.datacenter import TestDatacenter
 
     datacenter = TestDatacenter(clock=tenure_clock)
@@ -92,25 +92,25 @@ def _own_part(kind: str, url: str) -> str:
 
 @pytest.fixture
 def tenure_redis_url(_tenure_redis: str) -> str:
-    """A real Redis or Valkey, in a namespace of this test's own. TENURE_TEST_REDIS_URL names one; else one is started."""
+    """Returns a real Redis or Valkey, in a namespace of this test's own. TENURE_TEST_REDIS_URL names one; else one is started."""
     return _own_part("redis", _tenure_redis)
 
 
 @pytest.fixture
 def tenure_nats_url(_tenure_nats: str) -> str:
-    """A real NATS JetStream, in a namespace of this test's own. TENURE_TEST_NATS_URL names one; else one is started."""
+    """Returns a real NATS JetStream, in a namespace of this test's own. TENURE_TEST_NATS_URL names one; else one is started."""
     return _own_part("nats", _tenure_nats)
 
 
 @pytest.fixture
 def tenure_postgres_url(_tenure_postgres: str) -> str:
-    """A real PostgreSQL, in a schema of this test's own. TENURE_TEST_POSTGRES_URL names one; else one is started."""
+    """Returns a real PostgreSQL, in a schema of this test's own. TENURE_TEST_POSTGRES_URL names one; else one is started."""
     return _own_part("postgres", _tenure_postgres)
 
 
 @pytest.fixture
 def tenure_sqlite_url(tmp_path: Path) -> str:
-    """A SQLite engine in a file of this test's own."""
+    """Returns a SQLite engine in a file of this test's own."""
     return f"sqlite:///{tmp_path / 'tenure.db'}"
 
 
@@ -123,7 +123,7 @@ class CannotBeHad(Exception):
 
 @contextmanager
 def server(kind: str) -> Iterator[str]:
-    """The URL of a server of this kind: redis, nats or postgres."""
+    """Yields the URL of a server of this kind: redis, nats or postgres."""
     variable = f"TENURE_TEST_{kind.upper()}_URL"
     if named := os.environ.get(variable):
         yield named
@@ -139,7 +139,7 @@ def server(kind: str) -> Iterator[str]:
 
 
 def namespaced(kind: str, url: str, name: str) -> str:
-    """A part of the server for one test alone."""
+    """Returns a part of the server for one test alone."""
     option = "schema" if kind == "postgres" else "namespace"
     return f"{url}{'&' if '?' in url else '?'}{option}={name}"
 

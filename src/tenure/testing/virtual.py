@@ -27,12 +27,12 @@ then it gave none to the threads, either. Without this bound a busy machine made
 
 
 class WatchedThreads:
-    """Threads of sync workflows, and how many of them compute right now."""
+    """Runs sync workflows in threads, and knows whether one of them computes right now."""
 
     def __init__(self, clock: ManualClock, hung_after_s: float = HUNG_AFTER_S, *, real: Clock | None = None) -> None:
         self._clock, self._hung_after_s, self._real = clock, hung_after_s, real or SystemClock()
         self._running: dict[int, float] = {}
-        """Thread, and for how much real time it was seen to compute since it last waited on the clock."""
+        """Maps each thread to the real time for which it was seen to compute since it last waited on the clock."""
         self._looked_at = self._real.monotonic()
         self._hung: set[int] = set()
         self._lock = threading.Lock()
@@ -63,20 +63,20 @@ class WatchedThreads:
             return len(self._running) - len(self._hung) > self._clock.waiting
 
     def nap(self) -> None:
-        """A moment of real time, or until all of them wait on the clock."""
+        """Waits for a moment of real time, or until all threads wait on the clock."""
         with self._lock:
             count = len(self._running) - len(self._hung)
         with suppress(TimeoutError):
             self._clock.until_waiting(count, real_seconds=0.001)
 
     def stood_still(self) -> None:
-        """All of them wait on the clock: what was slow until now did not hang."""
+        """Notes that all threads wait on the clock: what was slow until now did not hang."""
         with self._lock:
             self._running = dict.fromkeys(self._running, 0.0)
 
 
 class VirtualSelector(selectors.BaseSelector):
-    """Where an event loop would wait, time jumps instead."""
+    """Lets the clock jump to what is due next, where an event loop would wait."""
 
     def __init__(self, clock: ManualClock, threads: WatchedThreads) -> None:
         self._real = selectors.DefaultSelector()
@@ -135,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """In a thread that is watched, so that time stands still until it is done."""
+        """Runs the function in a thread that is watched, so that time stands still until it is done."""
         if executor is not None:
             return super().run_in_executor(executor, func, *args)
         ended: asyncio.Future[T] = self.create_future()

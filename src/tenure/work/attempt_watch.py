@@ -91,7 +91,7 @@ class AttemptWatch:
         return _LIMITS[reading.phase](self, reading, monotonic, boottime)
 
     def _enforce(self, monotonic: float, boottime: float) -> WatchVerdict:
-        """After a verdict: the lease is held through the grace, so that the verdict can be recorded, then the slot is killed.
+        """Returns what to do after a verdict: the lease is held through the grace, so that the verdict can be recorded, then the slot is killed.
 
         No other worker gets the work before its slot is gone. A lost lease is not extended again.
         """

@@ -307,7 +307,7 @@ class BaseContext:
 
 
 def current() -> BaseContext:
-    """The context of the workflow that runs here, for code that was not handed one."""
+    """Returns the context of the workflow that runs here, for code that was not handed one."""
     found = _current.get()
     if found is None:
         raise WorkError(

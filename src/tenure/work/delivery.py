@@ -168,7 +168,7 @@ class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _writable(text: str, most: int) -> str:
-    """The text without what JSON cannot hold, and at most so long."""
+    """Returns the text without what JSON cannot hold, and at most so long."""
     if len(text) > most:
         note = f" ... ({len(text):,} characters)"
         text = text[: most - len(note)] + note

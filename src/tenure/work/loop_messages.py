@@ -91,7 +91,7 @@ class Batch(Generic[BodyT, ReplyT]):
         self._waiting = deque(messages)
 
     def start_next(self, lease_s: float | None) -> Message[BodyT, ReplyT] | None:
-        """The next message, its claim turned into a lease of so many seconds (None: it has its full lease already)."""
+        """Returns the next message. Its claim becomes a lease of so many seconds (None: it has its full lease already)."""
         while (message := self._take()) is not None:
             if lease_s is None:
                 return message
@@ -109,7 +109,7 @@ class Batch(Generic[BodyT, ReplyT]):
 
     @contextmanager
     def patience(self, heartbeat: Heartbeat, hand_over: HandOver | None = None) -> Iterator[None]:
-        """While this lasts, a beat after ten seconds gives the waiting ones back, or has it done."""
+        """While the block lasts, a beat that comes after ten seconds gives the waiting messages back, or has that done."""
         if not self._waiting:
             yield
             return
@@ -162,7 +162,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
-    """Which failed messages become dead letters.
+    """Decides which failed messages become dead letters.
 
     Attributes:
         max_delivery_count: A message that failed in this many attempts is given up. A replayed dead letter begins anew.
@@ -184,7 +184,7 @@ class DeadLetterPolicy:
                     raise LimitError(field, repr(kind), "exception classes")
 
     def verdict(self, attempt: int, error: BaseException) -> str | None:
-        """Why a message whose work raised this in this attempt is to be given up; None to let it come back.
+        """Returns why a message is to be given up whose work raised this in this attempt; None to let it come back.
 
         Pass `Message.attempt`, which leaves out deliveries that were handed over through no fault of the work.
         """

@@ -101,11 +101,11 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         """
 
     def handle_failure(self, message: Message[BodyT, ReplyT]) -> None:
-        """A message that is not a reply but the news that one will not come; by default it is logged."""
+        """Takes a message that is not a reply, but the news that none will come. By default it logs it."""
         _logger.warning("%s: %s", self.name, message.failure)
 
     def handle_error(self, message: Message[BodyT, ReplyT], error: Exception) -> None:
-        """The work raised: make it a dead letter when the policy says so, otherwise try again later."""
+        """Handles an error of the work: makes the message a dead letter when the policy says so, and otherwise lets it come again later."""
         final = (self._dead_letters or KEEP_TRYING).verdict(message.attempt, error)
         if final is not None:
             message.dead_letter(final)
@@ -115,7 +115,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             self._ended(Ending.FAILED)
 
     def lease_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:
-        """The lease is gone while the work goes on. Called once per delivery, from the beat that found it out."""
+        """Hears that the lease is gone while the work goes on. It is called once per delivery, from the beat that found it out."""
         if self.on_lease_lost is OnLeaseLost.CANCEL:
             self.heartbeat.interrupt(LeaseLostError(message.id, reason))
 
@@ -135,7 +135,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         return LoopVitals.of(self.heartbeat, self._state, error=self._error, in_hand=in_hand)
 
     def ladder(self, visibility_timeout: float, wait_time_seconds: float) -> Ladder:
-        """The timeouts that this loop would run with."""
+        """Returns the timeouts that this loop would run with."""
         fitted = self._extension.for_lease(visibility_timeout)
         return Ladder(
             visibility_timeout=visibility_timeout,

@@ -87,12 +87,12 @@ class OutputStream:
         """The place of the next item."""
 
     def went_past(self, place: int) -> None:
-        """A recorded step that comes next had so many items before it."""
+        """Notes that a recorded step comes next, which had so many items before it."""
         with self._lock:
             self.place = max(self.place, place)
 
     def resumed_from(self, mark: int) -> None:
-        """The code asked for its checkpoint, and goes on from there."""
+        """Notes that the code asked for its checkpoint, and goes on from there."""
         self._resumed = mark
 
     def emit(self, items: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from tenure.errors import ArgumentsError
 
 
 def plain_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as plain JSON types; raises `ArgumentsError` that names the one which cannot be."""
+    """Returns the arguments as plain JSON types. Raises `ArgumentsError`, which names the one that cannot be."""
     found = {}
     for key, value in arguments.items():
         try:

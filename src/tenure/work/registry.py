@@ -122,7 +122,7 @@ class Workflow(Generic[P, R]):
         return self._arguments
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function's types want them; raises `ArgumentsError` that says which one and why."""
+        """Returns the arguments as the function's types want them. Raises `ArgumentsError` that says which one and why."""
         try:
             found = msgspec.convert(dict(arguments), self._arguments)
         except msgspec.ValidationError as error:
@@ -134,7 +134,7 @@ class Workflow(Generic[P, R]):
         return {name: getattr(found, name) for name in self._arguments.__struct_fields__}
 
     def sendable(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as plain JSON, checked against the function's types before anything is sent."""
+        """Returns the arguments as plain JSON, checked against the function's types before anything is sent."""
         plain = plain_arguments(self.name, arguments)
         self.check_arguments(plain)
         return plain
@@ -178,14 +178,14 @@ class Workflow(Generic[P, R]):
         )
 
     def decode_result(self, value: Any) -> Any:
-        """A result that came as plain JSON, as the annotated return type has it."""
+        """Returns a result that came as plain JSON, as the annotated return type has it."""
         kind = self._hints.get("return", Any)
         if kind is Any or self._result_decoder is None:
             return value
         return msgspec.convert(value, kind)
 
     def encode_result(self, result: Any, most: int = MAX_RESULT_BYTES) -> bytes:
-        """The result as JSON, checked against the annotated return type and the size limit."""
+        """Returns the result as JSON, checked against the annotated return type and the size limit."""
         try:
             encoded = msgspec.json.encode(result)
             if self._result_decoder is not None:
@@ -340,7 +340,7 @@ class Registry:
         self.__dict__.pop("served", None)
 
     def find(self, name: str, version: str | None = None) -> Workflow[..., Any]:
-        """The workflow of that name: the named version, else the newest that is compatible with it; without a version, the newest."""
+        """Returns the workflow of that name: the named version, else the newest that is compatible with it; without a version, the newest."""
         versions = self._found.get(name)
         if not versions:
             known = ", ".join(sorted(self._found)) or "none"

@@ -161,7 +161,7 @@ class StepLog:
             return data
 
     def finished(self, data: bytes) -> None:
-        """The record is durable."""
+        """Notes that the record is durable."""
         with self._lock:
             record = _decode_record(data)
             self._running.pop(record.id, None)

@@ -35,7 +35,7 @@ class Filesystem:
         self.writable, self.max_bytes = writable, max_bytes
 
     def read(self, path: str) -> str:
-        """The text of a file; what is not UTF-8 is replaced."""
+        """Returns the text of a file; what is not UTF-8 is replaced."""
         with (
             self._folder_of(path) as (folder, name),
             os.fdopen(self._open_file(name, folder, path), "rb") as file,
@@ -66,7 +66,7 @@ class Filesystem:
         return len(data)
 
     def list(self, path: str = ".") -> list[str]:
-        """The names in a folder, folders with a slash; links are left out."""
+        """Returns the names in a folder, folders with a slash; links are left out."""
         names = []
         with self._folder(path) as folder, os.scandir(folder) as entries:
             for entry in entries:
@@ -77,7 +77,7 @@ class Filesystem:
         return sorted(names)
 
     def walk(self, path: str = ".") -> Iterator[str]:
-        """The paths of all files below a folder."""
+        """Yields the paths of all files below a folder."""
         for name in self.list(path):
             below = name if path == "." else f"{path.rstrip('/')}/{name}"
             if name.endswith("/"):

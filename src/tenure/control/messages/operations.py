@@ -194,7 +194,7 @@ _reply: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[_replies])  # noq
 
 
 def decode_request(name: str, body: bytes) -> Request:
-    """The request of this name. The tag is in the path; in the body it may be left out. Raises `msgspec.DecodeError`."""
+    """Returns the request of this name. The tag is in the path; in the body it may be left out. Raises `msgspec.DecodeError`."""
     return _requests[name].decode(body or b"{}")
 
 

@@ -152,10 +152,10 @@ GATE_PORT = 8480
 
 
 def candidate_at(name: str, address: str) -> str:
-    """How a manager stands for election: whoever reads the result knows where to find it."""
+    """Returns the words with which a manager stands for election: whoever reads the result knows where to find it."""
     return f"{name}@{address}"
 
 
 def address_of(candidate: str) -> str:
-    """Where a leader listens; empty when its candidate string does not say."""
+    """Returns where a leader listens; empty when its candidate string does not say."""
     return candidate.rpartition("@")[2] if "@" in candidate else ""

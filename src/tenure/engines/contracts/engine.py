@@ -126,7 +126,7 @@ class Election(ABC):
 
 
 def term_margin(ttl: float) -> float:
-    """How much earlier than the engine the holder takes its own term as over: clocks run at slightly different rates."""
+    """Returns how much earlier than the engine the holder takes its own term as over: clocks run at slightly different rates."""
     return min(1.0, ttl * 0.1)
 
 
@@ -214,7 +214,7 @@ class Journal(ABC):
         """Forget entries up to and including `seq`, at most up to the snapshot. Sequence numbers go on."""
 
     def find(self, append_id: str, *, after: int) -> int | None:
-        """The sequence that an append whose answer was lost got, or None when it did not happen.
+        """Returns the sequence that an append whose answer was lost got, or None when it did not happen.
 
         The answer None is final only for an append that can no longer arrive: the caller asks after its connection ended,
         and `expect` keeps a late one out once anything else was appended.
@@ -278,7 +278,7 @@ class Engine(ABC):
         *,
         max_delivery_count: int | None = None,
     ) -> Mailbox[BodyT, ReplyT]:
-        """A handle on a mailbox, made when first used. The types say how bodies and replies are decoded."""
+        """Returns a handle on a mailbox, which is made when it is first used. The types say how bodies and replies are decoded."""
 
     @abstractmethod
     def consumer(
@@ -288,7 +288,7 @@ class Engine(ABC):
         *,
         max_delivery_count: int | None = None,
     ) -> Consumer[BodyT, ReplyT]:
-        """A consumer of many mailboxes, which covers none yet."""
+        """Returns a consumer of many mailboxes, which covers none yet."""
 
     def send_across(self, batches: Sequence[tuple[Mailbox[Any, Any], Sequence[Outgoing[Any]]]]) -> list[Sent]:
         """Queue messages of several mailboxes of this engine in their order, in one round trip where the engine can.
@@ -334,7 +334,7 @@ class Engine(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """The engine's time: Unix seconds, the same for all its clients, never going back."""
+        """Returns the engine's time: Unix seconds, the same for all its clients, never going back."""
 
     def clock_shows(self) -> float:
         """Returns what the engine's clock shows. Unlike `now`, it goes back where somebody sets that clock back."""

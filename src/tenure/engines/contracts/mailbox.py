@@ -94,7 +94,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_given_up(times: int, *, expired: bool) -> str:
-    """The reason of a dead letter that used up its deliveries. `expired`: the last claim ended with its lease."""
+    """Returns the reason of a dead letter that used up its deliveries. `expired`: the last claim ended with its lease."""
     ended = ": the last claim ended by the expiry of its lease" if expired else ""
     return f"delivered {times} time{'s' if times != 1 else ''} without being settled{ended}"
 
@@ -312,7 +312,7 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
 
     @abstractmethod
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        """A handle on a delivery that another process of ours claimed: its body and checkpoint are None.
+        """Returns a handle on a delivery that another process of ours claimed: its body and checkpoint are None.
 
         Asks the engine nothing: a dead receipt is found out by the first call on the handle.
         """
@@ -349,7 +349,7 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
     def depth(self) -> Depth: ...
 
     def approximate_count(self) -> int:
-        """All messages: ready, delayed and leased."""
+        """Returns the number of all messages: ready, delayed and leased."""
         return sum(self.depth())
 
     @abstractmethod

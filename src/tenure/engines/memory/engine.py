@@ -116,7 +116,7 @@ class Shelf:
         self._schedule(key, now + KEY_MEMORY_S if key in self.fences else None)
 
     def _schedule(self, key: str, at: float | None) -> None:
-        """When the value, or after it its fence, is to be forgotten."""
+        """Notes when the value, or after it its fence, is to be forgotten."""
         if at is None:
             self.expires.pop(key, None)
         else:
@@ -150,7 +150,7 @@ class MemoryStore(CheckedStore):
         self._shelf = engine.part(engine.shelves, name, Shelf)
 
     def _now(self) -> float:
-        """The time, with everything gone that had to be. The caller holds the lock."""
+        """Drops what is past its time, and returns the time. The caller holds the lock."""
         self.engine.check_open()
         now = self.engine.clock.boottime()
         self._shelf.sweep(now)
@@ -222,7 +222,7 @@ PartT = TypeVar("PartT")
 
 
 class MemoryEngine(CheckedEngine):
-    """One lock, no threads. Driven by one thread, and given its ids, it does the same thing every time."""
+    """An engine with one lock and no threads. Driven by one thread, and given its ids, it does the same thing every time."""
 
     appends_in_one_step = True
     handles = HandleTypes(MemoryMailbox, MemoryJournal, MemoryElection, MemoryStore, MemoryConsumer)
@@ -234,7 +234,7 @@ class MemoryEngine(CheckedEngine):
         # Engine time is boot time from a fixed point: stepping the wall clock moves no lease and no timestamp.
         self.epoch = self.clock.wall() - self.clock.boottime()
         self.prefix = f"{ids()[:12]}-"
-        self.next_number = count(1).__next__  # of messages, which have the prefix before it, and of claims
+        self.next_number = count(1).__next__  # numbers messages, whose ids have the prefix before it, and claims
         self.outbox: list[tuple[MemoryEngine, str, MessageRecord]] = []
         self.boxes: dict[str, SharedMailbox] = {}
         self.logs: dict[str, JournalEntries] = {}
@@ -325,7 +325,7 @@ class MemoryEngine(CheckedEngine):
 
 
 def open_memory(url: str, clock: Clock) -> MemoryEngine:
-    """A new, empty engine: data is never shared between two openings."""
+    """Opens a new, empty engine: two openings never share data."""
     parts = urlsplit(url)
     if parts.netloc or parts.path.strip("/") or parts.query:
         raise ConfigurationError(

@@ -101,7 +101,7 @@ class MemoryJournal(CheckedJournal):
         self._polls.end(poll)
 
     def listen(self, ring: Callable[[], object], after: int) -> Poll:
-        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
+        """Begins to follow for asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
 
         Give what it returns to `unlisten` each time.
         """

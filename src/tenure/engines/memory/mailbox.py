@@ -212,7 +212,7 @@ Deliveries = list[Message[BodyT, ReplyT]]
 
 
 class MemoryConsumer(MemoryPolls, CheckedConsumer[BodyT, ReplyT, Deliveries[BodyT, ReplyT]], Generic[BodyT, ReplyT]):
-    """A claim is known by its deliveries."""
+    """Settles and claims over many mailboxes under one lock. It knows a claim by its deliveries."""
 
     engine: MemoryEngine
     what = "this consumer"

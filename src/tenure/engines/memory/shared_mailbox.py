@@ -114,7 +114,7 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     @classmethod
     def adopted(cls, mailbox: MemoryMailbox[Any, Any], ticket: Ticket) -> Self:
-        """A second handle on a delivery, or on nothing any more when it is over: then every call says so."""
+        """Returns a second handle on a delivery, or on nothing any more when it is over: then every call says so."""
         gone = MessageRecord(ticket.id, b"", ticket.enqueued_at)
         message = cls(mailbox, mailbox.box.state.records.get(ticket.id, gone), None, None)
         LeasedMessage.__init__(message, ticket, NO_CONTENT, mailbox.reply_codec, mailbox.clock)
@@ -316,7 +316,7 @@ class MemoryPolls:
             box.alert()
 
     def listen(self, ring: Callable[[], object], deadline: float) -> Waiter:
-        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
+        """Begins a long poll for asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
 
         Look again at `Waiter.until`, too. Give it back to `unlisten` each time.
         """

@@ -155,7 +155,7 @@ class InlineSlots:
     # Running the seats
 
     def crash(self) -> None:
-        """For tests: cancelling `run` after this leaves behind what a killed worker would. It hands nothing over."""
+        """Simulates a killed worker, for tests: cancelling `run` after this leaves behind what a killed worker would. It hands nothing over."""
         self._crashed = True
 
     async def run(self) -> None:
