@@ -99,7 +99,7 @@ class SimClock(Clock):
         self._wall_offset += to_ticks(seconds)
 
     def slept(self, ticks: int) -> None:
-        """Suspends the machine for the last so many kernel ticks: only boot time and the wall clock went on."""
+        """Counts the last so many kernel ticks as slept: the machine was suspended, and only boot time and the wall clock went on."""
         local = ticks * self._rate // PARTS
         self._rebase(self.ticks() - local)
         self._boot_offset += local

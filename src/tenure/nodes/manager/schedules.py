@@ -71,7 +71,7 @@ class Clockwork:
             self._arm(name)
 
     def next_due(self) -> float:
-        return self._timers.next_due()
+        return self._timers.next_due() if self._ledger.book.state.schedules else math.inf
 
     def heard(self, decision: Decision) -> None:
         """Sets the timers of the schedules that a decision changed."""
@@ -86,6 +86,8 @@ class Clockwork:
 
         A schedule on which our own code fails twice in a row is paused: it must not keep the others from firing.
         """
+        if not self._ledger.book.state.schedules:
+            return
         for name in self._timers.pop_due(now):
             self._timers.set(name, now)  # until the journal says otherwise: an exception must not lose it
             try:
