@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -256,14 +256,13 @@ class LoopKeeper:
                     kept.well()
         return failed
 
-    def rest_s(self, left_s: float, steps: Iterable[str]) -> float:
+    def rest_s(self, left_s: float, steps: Collection[str]) -> float:
         """Returns the seconds that a loop of these steps may rest when nothing is due for `left_s`; at most until a step that failed has its turn.
 
         Where something is due already while a step rests, it is most likely the work of that step. The loop must not spin on it, so it
         rests for `LOOK_S` and then looks whether another step has to act.
         """
-        kept = (self._kept.get(name) for name in steps)
-        resting = [one.not_before for one in kept if one is not None and one.not_before > -math.inf]
+        resting = [one.not_before for name, one in self._kept.items() if one.not_before > -math.inf and name in steps]
         if not resting:
             return max(0.0, left_s)
         next_turn = max(0.0, min(resting) - self._clock.boottime())
