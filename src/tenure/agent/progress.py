@@ -17,7 +17,7 @@ from tenure.agent.events import UNREADABLE, Event, ModelSaid, ToolAnswered, Tool
 IDLE_TURNS = 5
 """After this many turns in a row without a step, the agent is spinning."""
 SHOWN_CHARS = 120
-"""Of a call or an answer that was repeated, its name in the evidence has so many characters."""
+"""The evidence shows so many characters of a call, or of an answer, that was repeated."""
 
 
 class ProgressJudge:

@@ -40,7 +40,7 @@ class PageHead(msgspec.Struct, frozen=True, array_like=True):
     """Each number of a job is its place in the page."""
 
     written_by: str
-    """What `readers_mark` was for the writer."""
+    """The `readers_mark` of the writer."""
     ids: list[str]
     runs: list[Run]
     kinds: list[tuple[JobKind, int]]

@@ -88,7 +88,7 @@ class MemoryElection(CheckedElection):
         return self.engine.clock.boottime()
 
 
-class Shelf:
+class StoreShelf:
     """The state that all handles on one store share. A fence outlives its value, so that a late writer stays refused."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class MemoryStore(CheckedStore):
 
     def __init__(self, engine: MemoryEngine, name: str) -> None:
         super().__init__(engine, name)
-        self._shelf = engine.part(engine.shelves, name, Shelf)
+        self._shelf = engine.part(engine.shelves, name, StoreShelf)
 
     def _now(self) -> float:
         """Drops what is past its time, and returns the time. The caller holds the lock."""
@@ -239,7 +239,7 @@ class MemoryEngine(CheckedEngine):
         self.boxes: dict[str, SharedMailbox] = {}
         self.logs: dict[str, JournalEntries] = {}
         self.seats: dict[str, HeldTerm] = {}
-        self.shelves: dict[str, Shelf] = {}
+        self.shelves: dict[str, StoreShelf] = {}
         self._handles: WeakSet[MemoryPolls | MemoryJournal] = WeakSet()
         self.closed = False
 

@@ -223,9 +223,8 @@ class InlineSlots:
         return record
 
     def _delivery_of(self, message: WorkMessage) -> EngineDelivery:
-        mailbox = message.mailbox
-        lane = self._mailboxes.lane_of(mailbox)
-        return EngineDelivery(message, mailbox, self._runner.settler, self._clock, self._courier, lane)
+        lane = self._mailboxes.lane_of(message.mailbox)
+        return EngineDelivery(message, message.mailbox, self._runner.settler, self._clock, self._courier, lane)
 
     async def _take(self, steps: Steps[T]) -> T:
         return await await_steps(steps, self._calls, self._clock)
