@@ -10,6 +10,7 @@ import pytest
 
 from tenure import JobFailed, workflow
 from tenure.control.messages.jobs import SignalJob
+from tenure.engines.mailbox_keys import MailboxKeys
 from tenure.errors import ArgumentsError, NodeRefusedError, UnknownJobError
 from tenure.jobs.states import JobState
 from tenure.testing import TestDatacenter
@@ -69,8 +70,7 @@ def test_checkpoint_and_steps_outlive_what_the_engine_remembers(tenure_dc: TestD
     tenure_dc.advance(minutes=1)
     # The engine forgets a key a day after its message ended; a day of this datacenter takes a minute, so it forgets at once.
     for box in tenure_dc.engine.boxes.values():
-        box.state.keys.clear()
-        box.state.ended.clear()
+        box.state.keys = MailboxKeys()
     tenure_dc.advance(minutes=3)
     assert job.wait() == "{'at': 7} 1"
 

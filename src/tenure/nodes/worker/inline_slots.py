@@ -274,7 +274,7 @@ class InlineSlots:
                 await self._conclude(attempt, attempt.result(failure))
                 return True
             watched = WatchedAttempt.of(record, attempt.occupant, record.serial, self.settings)
-            one = self._seated[seat] = self._seat(attempt, watched)
+            one = self._seated[seat] = SeatedAttempt(attempt, watched)
             self._start(one)
             self._busy.set()
             self._bell()
@@ -285,9 +285,6 @@ class InlineSlots:
         finally:
             record.clear()
         return not one.abandoned
-
-    def _seat(self, attempt: Attempt, watched: WatchedAttempt) -> SeatedAttempt:
-        return SeatedAttempt(attempt, watched)
 
     def _leave(self, seat: int, one: SeatedAttempt) -> None:
         if self._seated.get(seat) is one:
