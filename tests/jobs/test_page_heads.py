@@ -149,6 +149,22 @@ def test_a_start_decodes_no_record_of_jobs_that_wait_and_all_of_a_page_with_one_
     assert decoded == ["jobs"]
 
 
+def test_a_page_that_was_packed_is_saved_without_decoding_it(decoded: list[str]) -> None:
+    desk, store = waiting(2 * PAGE_RECORDS), Store()
+    pack(desk.book)
+    store.save(desk.book, 1)
+    assert (store.heads, desk.book.jobs.copies) == (2, 0)
+    alike(store.load(), store.load(heads=False))
+    desk.book.position = 2
+    desk.elect("m-2")
+    pack(desk.book)
+    desk.book.jobs["j-0"].reason = "changed"
+    desk.book.pages.sections["jobs"].changed("j-0", 2)  # type: ignore[union-attr]
+    store.save(desk.book, 2)
+    alike(store.load(), store.load(heads=False))
+    same(store.load(), desk.book)
+
+
 def test_heads_of_work_whose_queue_got_a_key_since_are_not_enough(decoded: list[str]) -> None:
     desk, store = waiting(PAGE_RECORDS, arguments={"tenant": "t"}), Store()
     store.save(desk.book, 1)

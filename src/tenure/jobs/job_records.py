@@ -36,6 +36,8 @@ MOST_PACKINGS = 4
 """With `PACKED_AT_ONCE`, more jobs than the 200 commands of one entry can bring."""
 OPENED = 4
 """The pages of which the unpacked bytes are kept. Jobs of one page are used at one time."""
+HEADS = 256
+"""The heads that are kept for the next saving, of more jobs than come between two."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JobInfo).decode
 _decode_page = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
@@ -66,6 +68,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self._packed: dict[int, PackedPage] = {}
         """Maps each page of which something is packed to that part of it."""
         self._kinds = KindTable()
+        self._heads: dict[PackedPage, bytes] = {}
+        """The heads of pages that were packed before they were saved."""
         self.elections: list[SeenElection] = []
         self.states: Counter[JobState] = Counter()
         """The states of the packed jobs."""
@@ -221,10 +225,18 @@ class JobRecords(MutableMapping[str, JobInfo]):
         encoded, packed = _encode(chosen), self._packed.get(number)
         fresh = [info for job_id in chosen if type(info := self._records[job_id]) is JobInfo]
         summary = self._kinds.summary(fresh, packed.summary if packed is not None else None)
+        # Now it takes no decoding. Where the page is saved already, nobody asks for it.
+        section = self._section
+        whole = section is not None and number in section.stale and len(fresh) == len(section.members[number])
+        head = head_of(fresh, self._kinds, summary) if whole else None
         del fresh
         compressed, seen = zlib.compress(encoded, LEVEL), len(self.elections)
         page = PackedPage(number, compressed, len(encoded), chosen, len(chosen), seen, summary)
         assert self._section is not None, "jobs have no pages yet"
+        if head is not None:
+            self._heads[page] = head
+            if len(self._heads) > HEADS:
+                del self._heads[next(iter(self._heads))]
         for job_id in chosen:
             before = self._records[job_id]
             if type(before) is JobInfo:
@@ -282,11 +294,13 @@ class JobRecords(MutableMapping[str, JobInfo]):
         """Returns the bytes with which a page is saved."""
         page = self._packed.get(number)
         if page is not None and page.left == page.count == len(members) and page.seen == len(self.elections):
-            compressed, size = page.bytes, page.size  # it holds them all, as they are
-        else:
-            encoded = _encode({job_id: self._raw(job_id, self._records[job_id]) for job_id in members})
-            compressed, size = zlib.compress(encoded, LEVEL), len(encoded)
-        return SavedRecords(compressed, size, head_of(map(self._seen, members), self._kinds))
+            head = self._heads.pop(page, None)  # it holds them all, as they are
+            return SavedRecords(page.bytes, page.size, self._head(members) if head is None else head)
+        encoded = _encode({job_id: self._raw(job_id, self._records[job_id]) for job_id in members})
+        return SavedRecords(zlib.compress(encoded, LEVEL), len(encoded), self._head(members))
+
+    def _head(self, members: Sequence[str]) -> bytes:
+        return head_of(map(self._seen, members), self._kinds)
 
     def _seen(self, job_id: str) -> JobInfo:
         found = self._records[job_id]

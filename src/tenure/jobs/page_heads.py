@@ -17,7 +17,7 @@ import msgspec
 
 from tenure.jobs.deadlines import needs_its_leader
 from tenure.jobs.fold import election_bytes
-from tenure.jobs.job_kinds import JobKind, KindTable
+from tenure.jobs.job_kinds import JobKind, KindTable, PageSummary
 from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.unique_jobs import unique_name
@@ -61,15 +61,15 @@ class PageHead(msgspec.Struct, frozen=True, array_like=True):
     """When the work of each job is due that is not in the engine, and its place."""
 
 
-def head_of(infos: Iterable[JobInfo], table: KindTable) -> bytes:
-    """Returns the head of a page with these records; nothing where some do more than wait for their turn."""
+def head_of(infos: Iterable[JobInfo], table: KindTable, summary: PageSummary | None = None) -> bytes:
+    """Returns the head of a page with these records, and this summary of them; nothing where some do more than wait for their turn."""
     jobs: list[tuple[JobInfo, WorkflowRecord]] = []
     for info in infos:
         workflow = _waiting(info)
         if workflow is None:
             return b""
         jobs.append((info, workflow))
-    summary, needs = table.summary([info for info, _ in jobs]), NeedsTable()
+    summary, needs = summary or table.summary([info for info, _ in jobs]), NeedsTable()
     held = [(needs.of(lane_of(info), workflow), workflow.spec.name) for info, workflow in jobs]
     named = [unique_name(info.job.submission) for info, _ in jobs]
     return _encode(
