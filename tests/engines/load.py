@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,14 +14,18 @@ from tests.patience import wait_until
 from tenure.engines import Engine
 from tenure.errors import (
     EngineBusyError,
+    EngineFullError,
     EngineUnavailableError,
     ReceiptHandleExpiredError,
     SequenceConflictError,
+    TenureError,
 )
 
 T = TypeVar("T")
-AWAY = (EngineUnavailableError, EngineBusyError)
+AWAY = (EngineUnavailableError, EngineBusyError, EngineFullError)
 """The errors of an engine that cannot be used for the moment."""
+KEPT = 1_000
+"""The errors that a load remembers: memory is measured."""
 
 
 def opened(url: str) -> Engine:
@@ -50,6 +55,8 @@ class Load:
         self.entries: list[int] = []
         self.slowest_s = 0.0
         """How long the slowest call took, of those that came to an end."""
+        self.refused: deque[TenureError] = deque(maxlen=KEPT)
+        """The errors of calls that the engine refused or did not answer."""
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=run) for run in (self._send, self._take, self._lead)]
         for thread in self._threads:
@@ -59,6 +66,9 @@ class Load:
         begun = time.monotonic()
         try:
             return call(*values, **options)
+        except AWAY as error:
+            self.refused.append(error.with_traceback(None))
+            raise
         finally:
             self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
 
@@ -147,6 +157,10 @@ class Load:
             thread.join(30)
         for engine in self.engines:
             engine.close()
+
+    def told(self) -> str:
+        """The different things that the engine said when it refused a call."""
+        return "\n".join(sorted({str(error) for error in self.refused}))
 
     def goes_on(self, what: str) -> None:
         """Wait until more was settled and appended than now."""

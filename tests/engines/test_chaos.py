@@ -1,6 +1,6 @@
 """Engines whose server or file falls silent, breaks off or is held: every call ends in time, all goes on by itself, and every promise holds.
 
-NATS, whose client behaves in other ways, has `nats/test_silence.py` with the same load. Lost writes and lost files are in
+NATS, whose client behaves in other ways, has `nats/test_silence.py` with the same load. Full disks are in `test_full_disk.py`. Lost writes and lost files are in
 `redis/test_losses.py`, `sqlite/test_faults.py` and, with real nodes, in `process/datacenter/test_lost_engine.py`.
 """
 

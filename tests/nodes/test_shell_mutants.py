@@ -26,6 +26,7 @@ from tenure.nodes.gate.fitness import GateFitness, GateLoad
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.manager import gate_reports, manager_health, worker_reports
+from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.worker import directives, worker
@@ -91,7 +92,8 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "does not notice that it stood still": (Earning, "paused", lambda self, seconds: None, test_worker.test_the_reason_is_a_pause_of_the_whole_process_or_contention_where_there_was_one),
     # Managers
     "does not notice a full engine": (WatchedCalls, "full", "", test_manager_health.test_a_full_engine_closes_the_manager_until_it_may_have_room_again),
-    "is full for ever": (manager_health, "FULL_FOR_S", 1e9, test_manager_health.test_a_full_engine_closes_the_manager_until_it_may_have_room_again),
+    "is full for ever": (manager_health, "FULL_FOR_S", 1e9, test_manager_health.test_a_full_engine_counts_as_full_until_an_append_succeeds_or_for_a_time),
+    "takes jobs for a full engine": (Manager, "takes", lambda self, submission: True, test_manager_health.test_a_full_engine_closes_the_manager_until_it_may_have_room_again),
     "is not drained": (manager_health, "drained_by", lambda book, manager: "", test_manager_health.test_a_drained_manager_refuses_new_jobs_answers_for_known_ones_and_says_so_to_everybody),
     "is drained with a worker": (manager_health, "MANAGER", "", test_manager_health.test_the_name_of_a_worker_drains_no_manager_of_that_name),
     "counts nothing": (DispatchFlow, "note", lambda self, decision, job_ids: None, test_manager_health.test_the_numbers_that_a_manager_tells_are_counted),

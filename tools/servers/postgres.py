@@ -30,6 +30,8 @@ class Postgres(Server):
     refuses_root = True
     end_signal = signal.SIGINT  # "fast": ends sessions, does not wait for them
     crash_signal = signal.SIGQUIT  # "immediate": no checkpoint, but the children go too
+    initial: tuple[str, ...] = ()
+    """Further options of `initdb`."""
 
     def __init__(
         self,
@@ -83,15 +85,14 @@ class Postgres(Server):
             secret.chmod(0o644)  # the folder above is only the server's user's
         else:
             command += ["-A", "trust"]
-        user = unprivileged()
-        identity = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+        command, identity = self._as_its_user([*command, *self.initial])
         done = subprocess.run(
             command,
             cwd=self.folder,
             capture_output=True,
             text=True,
             check=False,
-            **identity,  # type: ignore[call-overload]
+            **identity,
         )
         if done.returncode != 0:
             raise CannotStart(f"postgres: initdb failed: {(done.stdout + done.stderr)[-800:].strip()}")

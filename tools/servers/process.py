@@ -13,9 +13,10 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tools.servers.guard import Guard
 
@@ -98,6 +99,11 @@ class Server(ABC):
     def _environment(self) -> dict[str, str] | None:
         """Its environment variables; None for ours."""
         return None
+
+    def _as_its_user(self, command: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
+        """The command, and the options of `Popen` with which it runs as the user that the server wants."""
+        user = unprivileged() if self.refuses_root else None
+        return list(command), {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
 
     # The life of the process.
 
@@ -201,18 +207,17 @@ class Server(ABC):
 
     def _launch(self) -> None:
         assert self._guard is not None
-        user = unprivileged() if self.refuses_root else None
-        identity = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
+        command, identity = self._as_its_user(self._command())
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 env=self._environment(),
                 start_new_session=True,
-                **identity,  # type: ignore[call-overload]
+                **identity,
             )
         self._guard.watch(self._process.pid, self.crash_signal)
         self._await_ready()

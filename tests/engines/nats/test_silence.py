@@ -29,6 +29,7 @@ from tools.servers import FaultProxy
 SILENT_S = sized("seconds of a silent NATS server", short=5.0, long=18.0)
 TIMEOUT_S = sized("seconds of patience with it", short=1.0, long=5.0)
 """Longer than three pings, after which the client gives the connection up while the server is still silent."""
+DELAYED_S = sized("seconds of changing delays before a NATS server", short=2.0, long=30.0)
 SLACK_S = 30.0
 """What a busy machine may add to a call that ends at its deadline."""
 GROWTH_BYTES = 64 * 2**20
@@ -86,6 +87,28 @@ def test_all_goes_on_by_itself_after_a_silence(
         assert sum(text.startswith("following tenure_log again after") for text in caplog.messages) == lost
     finally:
         server.resume()
+        load.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_delays_that_change_all_the_time_cost_time_and_nothing_else(server: Nats, silence: FaultProxy) -> None:
+    """Each piece of what either side says is held for up to a third of the patience, and no two for the same time."""
+    load, chance = Load(f"{server.url_of(port=silence.port)}?timeout={TIMEOUT_S}"), Random(20)
+    try:
+        load.goes_on("before")
+        before, load.slowest_s = resident(), 0.0
+        end = time.monotonic() + DELAYED_S
+        while time.monotonic() < end:
+            silence.delay(chance.random() * TIMEOUT_S / 3)
+            time.sleep(0.05)
+        load.goes_on("with delays")
+        silence.heal()
+        load.goes_on("after them")
+        assert load.slowest_s < TIMEOUT_S + SLACK_S
+        assert resident() - before < GROWTH_BYTES
+        load.finish()
+    finally:
         load.close()
 
 

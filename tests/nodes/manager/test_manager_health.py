@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.nodes.manager.harness import GatedManagers, ask, from_gate, run_gated, submission, tell
 
+from tenure.clock import ManualClock
 from tenure.control.messages.gates import AskDatacenter
 from tenure.control.messages.jobs import Done, Submit
 from tenure.control.messages.nodes import DrainNode, ListNodes, UndrainNode
 from tenure.control.messages.wire import Problem
+from tenure.engines.aio import InlineCalls
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineFullError
-from tenure.nodes.manager.manager_health import FULL_FOR_S
+from tenure.nodes.manager.manager_health import FULL_FOR_S, WatchedCalls
 
 
 def test_a_drained_manager_refuses_new_jobs_answers_for_known_ones_and_says_so_to_everybody() -> None:
@@ -68,6 +71,36 @@ class FullJournal:
         return getattr(self._inner, name)
 
 
+def test_a_full_engine_counts_as_full_until_an_append_succeeds_or_for_a_time() -> None:
+    full = True
+
+    def append() -> None:
+        if full:
+            raise EngineFullError("no room to write")
+
+    def renew() -> None:
+        """Needs no room."""
+
+    async def story() -> None:
+        nonlocal full
+        clock = ManualClock()
+        calls = WatchedCalls(InlineCalls(clock), clock)
+        for end in (append, None):
+            full = True
+            with pytest.raises(EngineFullError):
+                await calls.run(append)
+            await calls.run(renew)
+            assert calls.full == "no room to write"
+            full = False
+            if end:
+                await calls.run(end)
+            else:
+                clock.advance(FULL_FOR_S)
+            assert not calls.full
+
+    asyncio.run(story())
+
+
 def test_a_full_engine_closes_the_manager_until_it_may_have_room_again() -> None:
     async def story(group: GatedManagers) -> None:
         journal = group.engine.journal
@@ -79,10 +112,19 @@ def test_a_full_engine_closes_the_manager_until_it_may_have_room_again() -> None
             await group.until(lambda: manager.closed, 30)
             view = await ask(manager, AskDatacenter())
             assert (view.accepting_jobs, view.closed) == (False, "its engine is full: no room to write")
+            asked = asyncio.create_task(ask(manager, Submit(submission=submission("j-2"))))
+            await group.until(asked.done, 5)  # at once, where the first one waits for room
+            told = asked.result()
+            assert isinstance(told, Problem)
+            assert told.fact == "job 'j-2' is not accepted: its engine is full: no room to write"
+            assert told.retryable
+            assert told.retry_after_s >= 1
+            assert not refused.done()
         finally:
             FullJournal.full = False
         await group.until(refused.done, 60)
-        await group.until(lambda: manager.leads and not manager.closed, FULL_FOR_S + 10)
+        # The append that waited has found room.
+        await group.until(lambda: manager.leads and not manager.closed, FULL_FOR_S / 3)
         assert (await ask(manager, AskDatacenter())).accepting_jobs
         assert isinstance(await ask(manager, Submit(submission=submission("j-2"))), Done)
 

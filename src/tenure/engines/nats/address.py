@@ -136,6 +136,10 @@ NOT_FOUND = frozenset({10037, 10059})  # message, stream
 PASSING = frozenset({10008, 10013})  # temporarily unavailable, its server is offline
 _KINDS: dict[int, tuple[type[EngineError], str | None]] = {
     10023: (EngineFullError, "The servers have not enough resources for this stream: give JetStream more"),
+    10049: (
+        EngineUnavailableError,
+        "The server cannot make this stream's files: see whether its disk is full or read-only",
+    ),
     10047: (EngineFullError, "JetStream's storage is full: give it more, or remove old streams"),
     10074: (EngineRefusedError, "Fewer servers than ?replicas= asks for: add servers, or ask for fewer"),
     10005: (EngineRefusedError, "No server of the cluster can take this stream: add servers, or lower ?replicas="),

@@ -25,6 +25,7 @@ from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.ledger_records import Delivery, held_by_mailbox
 from tenure.engines.nats.pending_commands import LogPoll, PendingCommands, StandingClaims, TimerWatch
 from tenure.engines.nats.streams import BlobGoneError, Blobs, Follower, Names, unix
+from tenure.engines.nats.write_errors import write_error
 from tenure.errors import (
     EngineClosedError,
     EngineCorruptError,
@@ -57,7 +58,7 @@ class CommandLog:
         """Long polls that have left no claim yet: they look whenever something may have become visible."""
         self.riding: set[NatsPolls] = set()
         """Handles whose claim waits for another command to leave with. It waits no longer when there is something for it."""
-        self._outstanding = PendingCommands(link, names.log_subject, self._prefix)
+        self._outstanding = PendingCommands(link, names.log_subject, self._prefix, self._why_unanswered)
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
         self._created = ""
@@ -241,6 +242,16 @@ class CommandLog:
         except ApiError as error:
             raise self._link.told(error, f"asking {self._link.settings.shown}") from error
         return unix(info["ts"]), info["state"]["last_seq"]
+
+    async def _why_unanswered(self) -> TenureError | None:
+        """Returns what keeps the server from appending to the log. What it appended before that is folded then, so whoever still waits was not heard."""
+        error = await write_error(self._link, self._names.log_stream)
+        try:
+            if error is not None and (last := (await self._head())[1]) > self.ledger.seq:
+                await self._until_folded(last)
+        except TenureError:
+            return None
+        return error
 
     async def _until_folded(self, last: int) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

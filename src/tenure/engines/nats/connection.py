@@ -27,6 +27,7 @@ from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.nats import address as faults
 from tenure.engines.nats.address import ApiError, NatsSettings, tls_context
+from tenure.engines.nats.write_errors import write_error
 from tenure.engines.urls import certificate_refused
 from tenure.errors import EngineClosedError, EngineUnavailableError, TenureError
 from tenure.randomness import Random
@@ -332,7 +333,7 @@ class NatsConnection:
         while (left := end - clock.monotonic()) > 0:
             if self.client.is_closed:
                 raise EngineClosedError(f"the engine {self.settings.shown} was closed", remedy="Open it again")
-            yield min(left, _ATTEMPT_S)
+            yield min(left, _ATTEMPT_S, self.settings.timeout_s / 2)  # time is left to ask why a write is not answered
             await asyncio.sleep(min(pause.next(), max(0.0, end - clock.monotonic())))
         raise self.no_answer(where)
 
@@ -345,22 +346,26 @@ class NatsConnection:
     async def request(self, subject: str, payload: bytes, within: float, headers: dict[str, str] | None = None) -> Msg:
         return await self.client.request(subject, payload, timeout=within, headers=headers)
 
-    async def write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
+    async def write(self, stream: str, subject: str, payload: bytes, headers: dict[str, str]) -> int:
         """Publish into a stream; its sequence there. `Nats-Msg-Id` makes a repeated sending harmless."""
         assert "Nats-Msg-Id" in headers
         doing = f"writing to {self.settings.shown}"
-        return int((await self._answer(subject, payload, headers, doing, doing))["seq"])
+        return int((await self._answer(subject, payload, headers, doing, doing, stream))["seq"])
 
     async def _answer(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None, doing: str, trying: str
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, doing: str, trying: str, stream: str = ""
     ) -> dict[str, Any]:
-        """Asks until the server answers: a lost request and a refusal that passes by itself are repeated. `trying` names it when time runs out."""
+        """Asks until the server answers: a lost request and a refusal that passes by itself are repeated. `trying` names it when time runs out, `stream` what it writes to."""
+        connects = self.client.stats["reconnects"]
         async for within in self.attempts(trying):
             try:
                 answer: dict[str, Any] = json.loads((await self.request(subject, payload, within, headers)).data)
             except Exception as error:
                 if not faults.is_lost(error):
                     raise self.told(error, doing) from error
+                # Only on one connection all along: otherwise it may have been written, and its answer lost.
+                if stream and self.client.stats["reconnects"] == connects and (full := await write_error(self, stream)):
+                    raise full from error
                 continue
             if "error" in answer:
                 refused = ApiError(answer["error"])

@@ -107,7 +107,7 @@ class NatsJournal(CheckedJournal):
         headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
         self._head = None
         try:
-            seq = await self.engine.link.write(self._subject, payload, headers)
+            seq = await self.engine.link.write(self._stream, self._subject, payload, headers)
         except ApiError as error:
             if error.number not in faults.WRONG_LAST_SEQUENCE:
                 raise

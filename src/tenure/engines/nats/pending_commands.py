@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,18 +49,23 @@ _AND_AGAIN_S = 1.0
 class PendingCommand:
     """A command under way."""
 
-    __slots__ = ("again_at", "end", "future", "name", "pause", "payload")
+    __slots__ = ("again_at", "end", "future", "name", "pause", "payload", "unanswered_since")
 
     def __init__(self, name: str, payload: bytes, future: asyncio.Future[Any], again_at: float, end: float) -> None:
         self.name, self.payload, self.future, self.again_at, self.end = name, payload, future, again_at, end
         self.pause: Backoff | None = None
+        self.unanswered_since = inf
+        """Our clock when the server was first asked for an answer to it that did not come."""
 
 
 class PendingCommands:
-    """The commands of one engine that are under way, by id. `subject` is where commands are appended."""
+    """The commands of one engine that are under way, by id. `subject` is where commands are appended; `why` asks the server what keeps it from that."""
 
-    def __init__(self, link: NatsConnection, subject: str, prefix: str) -> None:
-        self._link, self._subject, self._prefix = link, subject, prefix
+    def __init__(
+        self, link: NatsConnection, subject: str, prefix: str, why: Callable[[], Awaitable[TenureError | None]]
+    ) -> None:
+        self._link, self._subject, self._prefix, self._why = link, subject, prefix, why
+        self._asking_why: asyncio.Task[None] | None = None
         self._asked: dict[str, PendingCommand] = {}
         self._under_way = asyncio.Event()
         """Set while there is something to look after: an idle engine runs nothing."""
@@ -197,6 +202,7 @@ class PendingCommands:
             self.fail(name, faults.translate(refused, where, self._link.settings.secrets))
 
     def _soon_again(self, asked: PendingCommand) -> None:
+        asked.unanswered_since = inf
         asked.pause = asked.pause or Backoff(self._link.random, first_s=0.05, most_s=0.5)
         asked.again_at = self._link.clock.monotonic() + asked.pause.next()
 
@@ -214,7 +220,18 @@ class PendingCommands:
             for name, asked in list(self._asked.items()):
                 if self._link.client.is_connected and now >= asked.again_at and not asked.future.done():
                     asked.again_at = now + _AND_AGAIN_S
+                    asked.unanswered_since = min(asked.unanswered_since, now)
                     await self._send_again(name, asked)
+            unanswered = [name for name, asked in self._asked.items() if now - asked.unanswered_since >= _AGAIN_S]
+            if unanswered and self._link.client.is_connected and (self._asking_why is None or self._asking_why.done()):
+                self._asking_why = asyncio.get_running_loop().create_task(self._ask_why(unanswered))
+
+    async def _ask_why(self, names: list[str]) -> None:
+        """The server takes requests and answers none of these commands: perhaps it says why. Each is refused, and was not done, when it does."""
+        if (error := await self._why()) is not None:
+            for name in names:
+                self.fail(name, error)
+        await asyncio.sleep(_AGAIN_S)  # a server that is only slow is not asked in every turn
 
     async def _send_again(self, name: str, asked: PendingCommand) -> None:
         try:

@@ -344,7 +344,8 @@ class Blobs:
         return len(chunks)
 
     async def _write_chunk(self, name: str, number: int, chunk: bytes) -> None:
-        await self._link.write(self._names.blob(name, number), chunk, {"Nats-Msg-Id": f"{name}.{number}"})
+        headers = {"Nats-Msg-Id": f"{name}.{number}"}
+        await self._link.write(self._names.blob_stream, self._names.blob(name, number), chunk, headers)
 
     async def read(self, name: str, chunks: int) -> bytes:
         """Raises `BlobGoneError`."""
@@ -377,7 +378,7 @@ class Blobs:
         message_id = new_id()
         headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Last-Subject-Sequence": str(revision)}
         try:
-            await self._link.write(self._names.pointer(name), data, headers)
+            await self._link.write(self._names.blob_stream, self._names.pointer(name), data, headers)
         except ApiError as error:
             if error.number not in faults.WRONG_LAST_SEQUENCE:
                 raise

@@ -70,6 +70,8 @@ LOG_TAIL_BYTES, MOST_LOG_LINES = 16_384, 20
 """The end of an attempt's log that its evidence shows."""
 CLOSED_AGAIN_S = 10.0
 """The seconds after which a client may submit again to a manager that an operator drained."""
+FULL_AGAIN_S = 5.0
+"""The seconds after which it may submit again to one whose engine is full: an append that waits for room may have found it."""
 ViewT = TypeVar("ViewT")
 
 
@@ -163,11 +165,13 @@ class ManagerJobHandlers(JobHandlers):
         return await self._arguments.kept(submission, write=not known)
 
     def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:
-        return NodeUnavailableError(
-            f"job {submission.job_id!r} is not accepted: this manager is {self._manager.closed}",
-            remedy=f"Submit it to another datacenter, or let this manager accept jobs again: tenure drain {MANAGER}{self._manager.plain_name} --undo",
-            retry_after_s=CLOSED_AGAIN_S,
-        )
+        fact, manager = f"job {submission.job_id!r} is not accepted: ", self._manager
+        if drained := manager.drained:
+            undo = f"tenure drain {MANAGER}{manager.plain_name} --undo"
+            remedy = f"Submit it to another datacenter, or let this manager accept jobs again: {undo}"
+            return NodeUnavailableError(f"{fact}this manager is {drained}", remedy=remedy, retry_after_s=CLOSED_AGAIN_S)
+        remedy = "Make room for the engine, and submit it again; nothing was changed"
+        return NodeUnavailableError(f"{fact}{manager.closed}", remedy=remedy, retry_after_s=FULL_AGAIN_S)
 
     async def cancel(self, request: Cancel) -> Decision:
         return await self._manager.leadership.commit(

@@ -234,15 +234,20 @@ class Manager:
     # Its health (document 001)
 
     @property
+    def drained(self) -> str:
+        """Returns who drained this manager, and why; empty where nobody did."""
+        return drained_by(self.ledger.book, self._identity.manager_id)
+
+    @property
     def closed(self) -> str:
         """The reason why this manager accepts no new jobs; empty while it does."""
         return why_closed(self.ledger.book, self._identity.manager_id, self._calls.full)
 
     def takes(self, submission: JobSubmission) -> bool:
-        """Returns False for a new job while an operator has drained this manager. A job that is known is taken, and answered as it stands."""
+        """Returns False for a new job while an operator has drained this manager, or its engine is full. A job that is known is taken, and answered as it stands."""
         book, job_id = self.ledger.book, submission.job_id
         known = job_id in book.jobs or job_id in book.state.archive or job_id in book.state.tombstones
-        return known or not drained_by(book, self._identity.manager_id)
+        return known or not (self.drained or self._calls.full)
 
     def flow(self) -> WorkFlow:
         """Returns the flow of work to the workers; nothing on a standby."""

@@ -1,7 +1,7 @@
 """The health of a manager, as it tells gates and the gossip pool (document 001): does it accept jobs, and does work flow to its workers.
 
-A manager accepts no new jobs while an operator has drained it, while the state of its datacenter is at its budget, or while its engine is full. It says why.
-The jobs that it has go on.
+A manager accepts no new jobs while an operator has drained it, while the state of its datacenter is at its budget, or while its engine is full. It says why,
+and refuses at once: an append to a full engine is tried until there is room, and who submits would wait for that. The jobs that it has go on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from tenure.nodes.manager.leader_parts import LeaderPart
 
 ResultT = TypeVar("ResultT")
 FULL_FOR_S = 30.0
-"""An engine that refused a write counts as full for this long. Then jobs are accepted again: only a write can show that there is room."""
+"""An engine that refused a write counts as full for this long, unless an append succeeds before. Then jobs are accepted again: only a write can show that there is room."""
+_APPENDS = frozenset({"append", "append_with"})
+"""The calls that need as much room as a submission. The renewal of a term writes too, but a full PostgreSQL still has room for that on a page."""
 MANAGER = "manager/"
 """`tenure drain manager/NAME` drains a manager. Without the prefix the name is a worker's: both may have the name of their host."""
 
@@ -37,10 +39,13 @@ class WatchedCalls:
 
     async def run(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
         try:
-            return await self._calls.run(function, *args, **options)
+            result = await self._calls.run(function, *args, **options)
         except EngineFullError as error:
             self._full_at, self._fact = self._clock.monotonic(), error.fact
             raise
+        if getattr(function, "__name__", "") in _APPENDS:
+            self._full_at = float("-inf")
+        return result
 
     @property
     def full(self) -> str:
