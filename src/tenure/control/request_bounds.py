@@ -6,6 +6,7 @@ A body counts from its first byte until its request is answered, because the ans
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -101,6 +102,7 @@ class BodyReader:
 
 
 LOOK_EVERY_S = 0.5
+"""Deadlines that are due within so long of each other are met by one look."""
 
 
 class AnswerDeadlines:
@@ -109,27 +111,41 @@ class AnswerDeadlines:
     def __init__(self) -> None:
         self._due: dict[asyncio.Timeout, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf
 
     def begin(self, seconds: float) -> asyncio.Timeout:
         """Returns a scope that raises `TimeoutError` after `seconds`, or up to `LOOK_EVERY_S` later. Enter it at once; call `end` after it."""
         scope = asyncio.timeout(None)
-        loop = asyncio.get_running_loop()
-        self._due[scope] = loop.time() + seconds
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_EVERY_S, self._look)
+        now = asyncio.get_running_loop().time()
+        due = self._due[scope] = now + seconds
+        if (
+            self._looks_at > due + LOOK_EVERY_S
+        ):  # seldom: nearly all have the same time, so the look for the first is soon enough
+            self._look_at(max(due, now + LOOK_EVERY_S))
         return scope
 
     def end(self, scope: asyncio.Timeout) -> None:
         del self._due[scope]
 
+    def close(self) -> None:
+        """Leaves no timer behind. What is still being answered has no deadline any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_at(self, when: float) -> None:
+        self.close()
+        self._looks_at, self._timer = when, asyncio.get_running_loop().call_at(when, self._look)
+
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        """Ends what is due. The next look is when another request is: a worker holds one all the time, and shall wake nobody by that."""
+        now = asyncio.get_running_loop().time()
         for scope, due in self._due.items():
             if due <= now and not scope.expired():
                 scope.reschedule(now)
-        # Without requests there is no timer, so that a port that was closed leaves nothing behind.
-        self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._due else None
+        self._looks_at, self._timer = math.inf, None
+        later = [due for due in self._due.values() if due > now]
+        if later:
+            self._look_at(max(min(later), now + LOOK_EVERY_S))
 
 
 class Visit:

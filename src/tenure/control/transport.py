@@ -147,6 +147,7 @@ class HttpServer:
             self.connections.drop_handshakes()
             server.pre_shutdown()
             await server.shutdown(CLOSE_AFTER_S)
+            self._deadlines.close()
 
     def reload_certificates(self) -> None:
         """Reads the certificates anew, for connections from now on. Raises `ConfigurationError`, and then changes nothing."""

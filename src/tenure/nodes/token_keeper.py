@@ -58,6 +58,8 @@ class TokenKeeper:
         """`base` has the tokens that the node was started with. Where it has none, the node lets everybody in, and keeps no tokens."""
         self._store, self._calls, self._clock, self._log = engine.store(STORE), calls, clock, log
         self._base, self._install = base, install
+        self._asked_for = asyncio.Event()
+        """Set once there are tokens: a port without any reads no list, and wakes nobody for it."""
         self._created: dict[str, CreatedToken] = {}
         self._bad: set[str] = set()
         self.revoked: frozenset[str] = frozenset()
@@ -73,6 +75,8 @@ class TokenKeeper:
     def rebase(self, base: TokenBook) -> None:
         """Takes tokens that were read anew from their file."""
         self._base = base
+        if not base.empty:
+            self._asked_for.set()
         self._join()
 
     async def begin(self, stop: asyncio.Event) -> None:
@@ -87,7 +91,10 @@ class TokenKeeper:
 
     async def run(self) -> None:
         """Reads the list again and again, so that what another node wrote counts here."""
+        if not self._base.empty:
+            self._asked_for.set()
         while True:
+            await self._asked_for.wait()
             await self._clock.async_sleep(REFRESH_S)
             try:
                 await self.refresh()
