@@ -64,3 +64,15 @@ print(alive[1], gone())
 
 def test_a_second_call_changes_nothing() -> None:
     assert run("collect_new_objects_only(); print(len(gc.callbacks))") == "1"
+
+
+def test_new_objects_that_live_for_a_moment_are_not_walked_through() -> None:
+    walks = run("""
+begun = [0]
+gc.callbacks.append(lambda phase, about: begun.__setitem__(0, begun[0] + (phase == "start")))
+for _ in range(100):
+    held = [[number] for number in range(5_000)]
+    del held
+print(begun[0])
+""")
+    assert int(walks) == 0, "with the thresholds of Python it is hundreds"

@@ -11,6 +11,9 @@ import gc
 WHOLE_EVERY = 64
 """One full collection in so many walks through everything, and finds the cycles that died after they had been set aside."""
 
+YOUNG_OBJECTS = 20_000
+"""The new objects after which the collector looks at them. Python's 700 are those of 47 jobs, and a leader frees them later, when it packs the jobs (decision 1003)."""
+
 
 class NewObjectsOnly:
     """Sets aside what a full collection has left alive, so that the next one walks only through what came since.
@@ -38,3 +41,4 @@ def collect_new_objects_only() -> None:
     """Changes how the garbage of this process is collected, for good. Only the commands call it that have a process of their own."""
     if not any(isinstance(one, NewObjectsOnly) for one in gc.callbacks):
         gc.callbacks.append(NewObjectsOnly())
+        gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])  # most are gone by then, with their last reference
