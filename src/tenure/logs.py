@@ -30,7 +30,7 @@ class LogForm(StrEnum):
 
 @contextlib.contextmanager
 def facts(**given: Any) -> Iterator[None]:
-    """Every line that is written inside, in this task and those that it starts, carries these facts."""
+    """Has every line carry these facts that this task, or one that it starts, writes inside of the block."""
     token = _facts.set({**_facts.get(), **given})
     try:
         yield

@@ -187,7 +187,7 @@ class _ThroughSdk(LoopSettings):
         return self.dialect.create(self._client)(timeout=self._timeouts(request), **arguments)
 
     def _timeouts(self, request: ModelRequest) -> Any:
-        """The longest wait for the next byte is what was declared as silence, and never beyond the deadline."""
+        """Returns the timeouts of a call: its longest wait for the next byte is what was declared as silence, and never beyond the deadline."""
         read = max(0.001, min(request.silence_s, request.remaining_s))
         return self._sdk.Timeout(connect=min(_CONNECT_S, read), read=read, write=read, pool=read)
 

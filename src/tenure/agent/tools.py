@@ -52,7 +52,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """As strict modes want it: every property is required, and no other is allowed."""
+    """Returns the schema as strict modes want it: every property is required, and no other is allowed."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -135,7 +135,7 @@ class ToolResult(Generic[ValueT]):
         return cls(False, None, message)
 
     def text(self) -> str:
-        """As the model reads it: the value as JSON (a string as it is), or what went wrong."""
+        """Returns the result as the model reads it: the value as JSON (a string as it is), or what went wrong."""
         if not self.success:
             return f"Error: {self.message}"
         shown = self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()

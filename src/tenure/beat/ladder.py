@@ -152,7 +152,7 @@ class Ladder:
             )
 
     def _rules_of_slots(self) -> Iterator[LadderRule]:
-        """Whatever a supervisor decides, it decides at one of its looks.
+        """Yields the rules of slots: whatever a supervisor decides, it decides at one of its looks.
 
         There is no rule for grace and lease: the lease is held through the grace of a verdict.
         """

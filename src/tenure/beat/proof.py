@@ -87,7 +87,7 @@ class NoveltyMark:
         return True
 
     def begin_count(self) -> None:
-        """Another count begins: its first item is news, whatever was counted before."""
+        """Notes that another count begins: its first item is news, whatever was counted before."""
         self._items, self._total, self._fraction = 0, 0, 0.0
 
     def copy(self, word: int) -> None:
@@ -95,7 +95,7 @@ class NoveltyMark:
         self.count, self.bound = word >> 1, bool(word & 1)
 
     def end_count(self) -> None:
-        """A loop over items came to its end: what follows is judged by its beats, until it shows something new."""
+        """Notes that a loop over items came to its end: what follows is judged by its beats, until it shows something new."""
         self.bound = False
 
     def show(self, *, binds: bool) -> None:

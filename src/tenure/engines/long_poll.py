@@ -156,11 +156,11 @@ class WakeupSource(ABC, Generic[TopicT]):
     def new_topic(self, name: str) -> TopicT: ...
 
     def entered(self, topic: TopicT) -> bool:
-        """A poll has begun to wait. Returns True when it has to look once more before it waits. The lock is held."""
+        """Hears that a poll has begun to wait. Returns True when it has to look once more before it waits. The lock is held."""
         return False
 
     def left(self, topic: TopicT) -> None:
-        """A poll waits no longer. The lock is held."""
+        """Hears that a poll waits no longer. The lock is held."""
 
     def look_again(self, topic: TopicT, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         """Looks for a poll that has waited, or is about to: every look but the first."""
@@ -175,7 +175,7 @@ class WakeupSource(ABC, Generic[TopicT]):
         return name
 
     def covered(self, bundle: TopicT, topics: list[TopicT]) -> None:
-        """A bundle covers these topics from now on. The lock is held."""
+        """Hears that a bundle covers these topics from now on. The lock is held."""
 
     def look_every(self, topic: TopicT) -> float:
         """Returns the seconds that a waiter may wait before it looks by itself."""

@@ -161,7 +161,7 @@ class ServerWakeups(WakeupSource[ServerTopic]):
             thread.join(timeout=10)
 
     def renew_after_fork(self) -> None:
-        """In a forked child the thread is gone, and its connection is the parent's."""
+        """Begins anew in a forked child: the thread is gone, and its connection is the parent's."""
         super().renew_after_fork()
         self._wanted, self._thread, self._nudges = set(), None, None
         self._attempts, self._deaf = 0, False

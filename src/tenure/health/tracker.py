@@ -270,7 +270,7 @@ class NodeHealthTracker(Generic[T]):
         return self._now
 
     def _silence(self, node_ids: list[str], now: float) -> None:
-        """These were not heard of for too long."""
+        """Notes that these nodes were not heard of for too long."""
         suspect, nodes, failing, length = HealthClass.SUSPECT, self._nodes, self._failing, self._history_length
         for node_id in node_ids:
             node = nodes[node_id]

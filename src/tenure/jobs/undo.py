@@ -133,7 +133,7 @@ def undo_started(book: JobBook, event: UndoStarted) -> None:
 
 
 def undo_ended(book: JobBook, event: UndoEnded) -> None:
-    """It is part of the job's history, and changes nothing else."""
+    """Changes nothing: the event is only part of the job's history."""
 
 
 def ends_of_undos(book: JobBook, ended: Iterable[Event]) -> list[Event]:

@@ -94,13 +94,13 @@ class Backend:
             self._parked.get(topic, {}).pop(call, None)
 
     def end_polls(self, connection: Connection) -> None:
-        """A client closes: its long polls look again, and find that."""
+        """Ends the polls of a client that closes: its long polls look again, and find that."""
         mine = [call for waiting in self._parked.values() for call in waiting if call.connection is connection]
         for call in dict.fromkeys(mine):
             call.look_again()
 
     def touch_first(self, topic: PollTopic) -> None:
-        """The next thing to happen there may happen earlier than before: the first in line looks, and waits anew."""
+        """Tells that the next thing to happen there may happen earlier than before: the first in line looks, and waits anew."""
         for call in self._parked.get(topic, ()):
             call.look_again()
             return

@@ -111,7 +111,7 @@ def _same_wait_for() -> Iterator[None]:
 
 
 def _finish_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    """An async generator was dropped half-way: let its loop run its `finally`, as asyncio does."""
+    """Has the loop of an async generator that was dropped half-way run its `finally`, as asyncio does."""
     loop = asyncio._get_running_loop()
     if loop is not None and not loop.is_closed():
         loop.call_soon(loop.create_task, generator.aclose())

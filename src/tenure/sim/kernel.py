@@ -187,7 +187,7 @@ class Kernel:
             self._failure = error
 
     def retime(self, loop: SimLoop) -> None:
-        """A machine's clock changed its rate: its timers are due at other moments."""
+        """Notes that a machine's clock changed its rate: its timers are due at other moments."""
         self._heap = [
             (max(self.now, loop.clock.tick_at(handle.when())), ticket, handle)
             if handle._loop is loop
@@ -294,7 +294,7 @@ class Kernel:
                 return
 
     def _collect_or_stop(self, handle: SimHandle | SimTimer, last: int) -> None:
-        """The collector is off, so that it runs at the same steps each time: here."""
+        """Collects garbage here. The collector is off, so that it runs at the same steps each time."""
         if last != self._collect_at or self.steps >= self.limits.steps:
             raise self._runaway(handle)
         gc.collect()

@@ -202,7 +202,7 @@ class SimLoop(RefusingLoop):
         self.kernel.fail(error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A callback or task failed and nobody looks at it: by default that ends the run."""
+        """Hears that a callback or task failed and nobody looks at it: by default that ends the run."""
         if self.dead:
             return
         if self._exception_handler is not None:

@@ -160,7 +160,7 @@ class Network:
         self._bound[transport.address] = transport
 
     def unbind(self, transport: Transport) -> None:
-        """The process is gone: its peers' open requests are reset, and later ones are refused."""
+        """Notes that the process is gone: its peers' open requests are reset, and later ones are refused."""
         if self._bound.get(transport.address) is transport:
             del self._bound[transport.address]
         for exchange in list(transport.serving):
@@ -168,7 +168,7 @@ class Network:
         transport.serving.clear()
 
     def stream(self, source: str) -> Random:
-        """Each sender draws from its own numbers, so that one node's traffic does not change another's luck."""
+        """Returns the random numbers of a sender. Each has its own, so that one node's traffic does not change another's luck."""
         found = self._streams.get(source)
         if found is None:
             found = self._streams[source] = self._random(f"network/{source}")
@@ -259,7 +259,7 @@ class Network:
         transport.begin(exchange)
 
     def hang_up(self, exchange: Exchange) -> None:
-        """The caller has closed the connection. The other end learns of it, unless nothing passes."""
+        """Notes that the caller has closed the connection. The other end learns of it, unless nothing passes."""
         source, target = exchange.source.address, exchange.target
         if exchange.source.loop.dead or not self.reachable(source, target):
             return

@@ -235,7 +235,7 @@ class World:
         return self.backend_of(ENGINE)
 
     def backend_of(self, engine: str) -> Backend:
-        """One of several engines, by the name of its endpoint: a datacenter each."""
+        """Returns one of several engines, by the name of its endpoint: each datacenter has one."""
         found = self._backends.get(engine)
         if found is None:
             from tenure.sim.calls import Backend

@@ -231,7 +231,7 @@ class TestDatacenter(Client):
         self._loop.pass_time(within_s)
 
     def _require_life(self) -> None:
-        """A node that died of an error is told to the test, rather than waited for."""
+        """Raises the error that a node died of, so that no test waits for that node."""
         for task in self._tasks.values():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error

@@ -104,7 +104,7 @@ class AttemptWatch:
         return WatchVerdict(Act.EXTEND) if 0 < left < needed else _NOTHING
 
     def _claimed(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
-        """The lease of a claim is short and is not renewed: `step` ends what does not start within it."""
+        """Asks for nothing: the lease of a claim is short and is not renewed, and `step` ends what does not start within it."""
         return _NOTHING
 
     def _running(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
@@ -166,7 +166,8 @@ class AttemptWatch:
         return self.occupant.stall_s - (monotonic - self.silent_since(reading, monotonic))
 
     def _lease_ends_before_stall(self, reading: BeatReading, monotonic: float, boottime: float) -> bool:
-        """Its last beat earned it the whole stall threshold, of which the lease is paid out in short pieces (decision 0160)."""
+        """Returns True when the lease ends before the stall clock. The last beat earned the whole threshold, which the lease pays out in short pieces
+        (decision 0160)."""
         left = self.lease_until - boottime
         return left < self.extend_every_s and left < self._stall_left(reading, monotonic) + self.grace_s
 

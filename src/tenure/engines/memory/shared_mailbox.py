@@ -102,7 +102,7 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(
         self, mailbox: MemoryMailbox[Any, Any], record: MessageRecord, body: Any, failure: Failure | None
     ) -> None:
-        """From a claim. Sets the fields itself: to make a ticket and read them from that would take as long as the claim."""
+        """Makes it from a claim. Sets the fields itself: to make a ticket and read them from that would take as long as the claim."""
         self._mailbox, self._record, self._given_up = mailbox, record, ""
         self._reply_codec, self._clock = mailbox.reply_codec, mailbox.clock
         self.id, self.receipt_handle = record.id, record.receipt
