@@ -274,7 +274,7 @@ class InlineSlots:
                 await self._conclude(attempt, attempt.result(failure))
                 return True
             watched = WatchedAttempt.of(record, attempt.occupant, record.serial, self.settings)
-            one = self._seated[seat] = SeatedAttempt(attempt, watched)
+            one = self._seated[seat] = self._seat(attempt, watched)
             self._start(one)
             self._busy.set()
             self._bell()
@@ -285,6 +285,9 @@ class InlineSlots:
         finally:
             record.clear()
         return not one.abandoned
+
+    def _seat(self, attempt: Attempt, watched: WatchedAttempt) -> SeatedAttempt:
+        return SeatedAttempt(attempt, watched)
 
     def _leave(self, seat: int, one: SeatedAttempt) -> None:
         if self._seated.get(seat) is one:
@@ -350,11 +353,8 @@ class InlineSlots:
         assert isinstance(delivery, EngineDelivery), "attempts here are made from one"
         call = partial(delivery.extend, lease_s)
         extension = await self._take(one.watched.extend(call, reading, lease_s, self._clock, self._log))
-        if (
-            extension is ExtensionOutcome.EXPIRED
-            and not one.outcome.done()
-            and one.watched.watch.code is CancelCode.NONE
-        ):
+        lost = extension is ExtensionOutcome.EXPIRED and one.watched.watch.code is CancelCode.NONE
+        if lost and not one.outcome.done():
             self._ask_to_end(one, CancelCode.LEASE_LOST, one.watched.lost_because)
         return extension
 
