@@ -124,7 +124,7 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
         command = pytest_command(share, collect, report.name)
         if quick:
             command += ["-m", "not slow"]
-        print(f"--- {name}{share.together}", flush=True)
+        say(f"--- {name}{share.together}")
         env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
         output = Output(show=not share.together)
         running = subprocess.Popen(command, cwd=ROOT, env=env, stdout=output.writer)
@@ -132,7 +132,7 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
         running.returncode = code = os.waitstatus_to_exitcode(status)
         said = output.end()
         if share.together:
-            print(f"--- {name} has ended\n{said}", flush=True)
+            say(f"--- {name} has ended\n{said}")
         result = Result(name, time.monotonic() - begun, code in (0, 5), cpu_s=used.ru_utime + used.ru_stime)
         try:
             count_tests(result, ET.parse(report.name))
@@ -166,6 +166,12 @@ class Output:
         os.close(self.writer)
         self._thread.join(5)
         return self._kept.decode(errors="replace")
+
+
+def say(text: str) -> None:
+    """Prints a line as one piece: `print` writes its end apart, and the output of a suite may come between."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def pytest_command(share: Share, collect: list[str], report: str) -> list[str]:

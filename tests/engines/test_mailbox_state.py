@@ -353,12 +353,12 @@ def packs_what_has_a_checkpoint(self: MailboxKeys, now: float) -> None:
     PACK(self, now)
 
 
-PACK: Callable[..., Any] = MailboxKeys._pack_oldest
+PACK: Callable[..., Any] = MailboxKeys.pack_oldest
 
 
 @pytest.mark.timeout(300)
 def test_packing_that_loses_a_checkpoint_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MailboxKeys, "_pack_oldest", packs_what_has_a_checkpoint)
+    monkeypatch.setattr(MailboxKeys, "pack_oldest", packs_what_has_a_checkpoint)
     assert differs_somewhere(pair)
 
 

@@ -97,15 +97,17 @@ def indexes(book: JobBook) -> dict[str, object]:
         "order of resting": sorted((one.due, one.place, one.ticket, one.key) for one in book.resting._heap),
         "in queues": book.in_queue,
         "turns": book.turns.load,
-        "unique": book.unique._newest,
+        "unique": book.unique.by_name,
         "running": book.on_worker,
         "paused": book.paused,
         "ended": list(book.ended),
         "order of attended": list(book.attended),
-        "size": (book.size.total, jobs.packed_bytes, jobs.unpacked_bytes, jobs._election_bytes),
+        "size": (book.size.total, jobs.packed_bytes, jobs.unpacked_bytes, jobs.election_bytes),
         "summaries": {
             number: (page.summary.kinds, page.summary.tags, page.summary.first_at, page.summary.last_at)
-            for number, page in jobs._packed.items()
+            for number, page in jobs.packed_pages.items()
         },
-        "ids": {number: (page.first_id, page.last_id, page.left, page.seen) for number, page in jobs._packed.items()},
+        "ids": {
+            number: (page.first_id, page.last_id, page.left, page.seen) for number, page in jobs.packed_pages.items()
+        },
     }

@@ -221,7 +221,7 @@ def test_a_head_that_is_damaged_or_of_another_release_counts_for_nothing(change:
     book = store.load()
     same(book, desk.book)
     assert decoded == ["jobs"]
-    (page,) = book.jobs._packed.values()
+    (page,) = book.jobs.packed_pages.values()
     assert parted(page.bytes) == (page.bytes, b""), "it is not kept in memory"
 
 

@@ -37,7 +37,7 @@ class MailboxKeys:
         keys = cls()
         keys.records, keys.ended, keys.marked, keys.packed = records, deque(ended), marked, packed
         while len(keys.ended) > keys.most_unpacked:  # a snapshot of the time before keys were packed
-            keys._pack_oldest(keys.ended[-1][0])
+            keys.pack_oldest(keys.ended[-1][0])
         return keys
 
     def find(self, name: str, now: float) -> KeyRecord | None:
@@ -56,14 +56,14 @@ class MailboxKeys:
         key.live, key.ended_at = None, now
         self.ended.append((now, name))
         if len(self.ended) > self.most_unpacked:
-            self._pack_oldest(now)
+            self.pack_oldest(now)
 
     def sweep(self, now: float) -> None:
         """Lets go of every key whose time is over, also in a mailbox that nobody uses any more. It changes no answer."""
         self._prune(now)
         self.packed.sweep(now)
 
-    def _pack_oldest(self, now: float) -> None:
+    def pack_oldest(self, now: float) -> None:
         ended_at, name = self.ended.popleft()
         key = self.records.get(name)
         if key is None or not _is_of(key, ended_at):

@@ -65,7 +65,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self._busy = 0
         """The sum of them: objects that need not be tried again."""
         self._opened: dict[PackedPage, dict[str, msgspec.Raw]] = {}
-        self._packed: dict[int, PackedPage] = {}
+        self.packed_pages: dict[int, PackedPage] = {}
         """Maps each page of which something is packed to that part of it."""
         self._kinds = KindTable()
         self._heads: dict[PackedPage, bytes] = {}
@@ -75,7 +75,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         """The states of the packed jobs."""
         self.packed_bytes = self.unpacked_bytes = 0
         """The bytes of all packed pages, and those that their records would have in a snapshot."""
-        self._election_bytes = 0
+        self.election_bytes = 0
         """The bytes of the elections with which the histories of packed live jobs end."""
         self.unpackings = self.copies = 0
         """How often a packed record became an object, and how often one was copied: what tests count."""
@@ -147,7 +147,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
             yield JobGroup(self._records, None)
             return
         for number, members in reversed(self._section.members.items()):
-            yield JobGroup(members, self._packed.get(number))
+            yield JobGroup(members, self.packed_pages.get(number))
 
     def objects_of(self, group: JobGroup) -> Iterator[JobInfo]:
         """Yields the jobs of a group that are not packed, newest first."""
@@ -222,7 +222,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
             self._hold(number, chosen)
 
     def _hold(self, number: int, chosen: dict[str, msgspec.Raw]) -> None:
-        encoded, packed = _encode(chosen), self._packed.get(number)
+        encoded, packed = _encode(chosen), self.packed_pages.get(number)
         fresh = [info for job_id in chosen if type(info := self._records[job_id]) is JobInfo]
         summary = self._kinds.summary(fresh, packed.summary if packed is not None else None)
         # Now it takes no decoding. Where the page is saved already, nobody asks for it.
@@ -242,12 +242,12 @@ class JobRecords(MutableMapping[str, JobInfo]):
             if type(before) is JobInfo:
                 del self._objects[job_id]
                 self.states[before.state] += 1
-                self._election_bytes += election_bytes(before)
+                self.election_bytes += election_bytes(before)
             else:
                 self._leave(before)
             self._records[job_id] = page
             self._section.page_of.pop(job_id, None)
-        self._packed[number] = page
+        self.packed_pages[number] = page
         self._count(page)
 
     def _count(self, page: PackedPage) -> None:
@@ -266,12 +266,12 @@ class JobRecords(MutableMapping[str, JobInfo]):
             if self._section is not None:
                 self._section.page_of[job_id] = number
         self.states.update([info.state for info in packed])
-        self._election_bytes += sum(map(election_bytes, packed))
+        self.election_bytes += sum(map(election_bytes, packed))
         if kept:
             self._loose[number] = len(kept)
             self._busy += len(kept)
         if page.left:
-            self._packed[number] = page
+            self.packed_pages[number] = page
             self._count(page)
 
     def admit_waiting(self, number: int, head: PageHead, compressed: bytes, size: int, seen: int) -> int:
@@ -282,17 +282,16 @@ class JobRecords(MutableMapping[str, JobInfo]):
         for kind, count in head.kinds:
             self.states[kind.state] += count
         lines = [line for _, line in self.elections[seen:] if line]
-        elected = (
-            len(ids) * len(lines[-1]) if lines else head.elected
-        )  # of elections in a row a history keeps the newest
-        self._election_bytes += elected
-        self._packed[number] = page
+        # Of elections in a row a history keeps the newest.
+        elected = len(ids) * len(lines[-1]) if lines else head.elected
+        self.election_bytes += elected
+        self.packed_pages[number] = page
         self._count(page)
         return head.history - head.elected + elected
 
     def saved(self, number: int, members: Sequence[str]) -> SavedRecords:
         """Returns the bytes with which a page is saved."""
-        page = self._packed.get(number)
+        page = self.packed_pages.get(number)
         if page is not None and page.left == page.count == len(members) and page.seen == len(self.elections):
             head = self._heads.pop(page, None)  # it holds them all, as they are
             return SavedRecords(page.bytes, page.size, self._head(members) if head is None else head)
@@ -312,8 +311,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self.elections.append(SeenElection(at, line))
         if not line:
             return 0, 0
-        change = live * len(line) - self._election_bytes
-        self._election_bytes = live * len(line)
+        change = live * len(line) - self.election_bytes
+        self.election_bytes = live * len(line)
         return change, live
 
     # Unpacking
@@ -356,7 +355,7 @@ class JobRecords(MutableMapping[str, JobInfo]):
         self.unpackings += 1
         self._records[job_id] = self._objects[info.id] = info
         self.states[info.state] -= 1
-        self._election_bytes -= election_bytes(info)
+        self.election_bytes -= election_bytes(info)
         page.summary.left(info)
         self._leave(page)
         self.placed(job_id)
@@ -368,8 +367,8 @@ class JobRecords(MutableMapping[str, JobInfo]):
         if not page.left:
             self.packed_bytes -= len(page.bytes)
             self._opened.pop(page, None)
-            if self._packed.get(page.number) is page:
-                del self._packed[page.number]
+            if self.packed_pages.get(page.number) is page:
+                del self.packed_pages[page.number]
 
 
 class LookedAt(ValuesView[JobInfo]):

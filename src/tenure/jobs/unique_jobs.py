@@ -91,7 +91,7 @@ class UniqueJobs:
     """An index over jobs in memory and archived ones: the newest job of each name that equal jobs share."""
 
     def __init__(self, archive: Mapping[str, ArchivedJob]) -> None:
-        self._newest: dict[str, tuple[float, str]] = {}
+        self.by_name: dict[str, tuple[float, str]] = {}
         self.admit(archive)
 
     def admit(self, archived: Mapping[str, ArchivedJob]) -> None:
@@ -100,16 +100,16 @@ class UniqueJobs:
 
     def note(self, name: str, job_id: str, submitted_at: float) -> None:
         # Records that are read back come in any order, so the time decides which is the newest.
-        if name and self._newest.get(name, (-1.0, "")) < (submitted_at, job_id):
-            self._newest[name] = (submitted_at, job_id)
+        if name and self.by_name.get(name, (-1.0, "")) < (submitted_at, job_id):
+            self.by_name[name] = (submitted_at, job_id)
 
     def drop(self, name: str, job_id: str) -> None:
         if self.newest(name) == job_id:
-            del self._newest[name]
+            del self.by_name[name]
 
     def newest(self, name: str) -> str:
         """Returns the newest job of this name, or nothing."""
-        return self._newest.get(name, (0.0, ""))[1]
+        return self.by_name.get(name, (0.0, ""))[1]
 
 
 class Duplicate(NamedTuple):

@@ -163,9 +163,8 @@ class SavedJournal(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             return False
         if self._bytes_since < self._snapshot_bytes:
             return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
-        return (
-            self.seq >= self._snapshot_tried_at + every
-        )  # the last try may have failed, and encoding a large book costs much
+        # The last try may have failed, and encoding a large book costs much.
+        return self.seq >= self._snapshot_tried_at + every
 
     async def _write_ahead(self, epoch: int) -> None:
         """Writes most of the pages that changed, a few at a time, before the cut.

@@ -152,13 +152,13 @@ def test_a_sleeper_whose_time_has_come_does_not_wait_until_a_crowd_of_ended_jobs
         await node.commit_all([SubmitJob(submission=submission(f"j-{number}")) for number in range(crowd)])
         leader = node.leader
         assert leader is not None
-        withdraw = leader._revoke_job
+        withdraw = leader.revoke_job
 
         async def slowly(job_id: str) -> None:
             group.clock.advance(1.0)
             await withdraw(job_id)
 
-        leader._revoke_job = slowly  # type: ignore[method-assign]
+        leader.revoke_job = slowly  # type: ignore[method-assign]
         before = node.ledger.seq
         await node.commit_all([CancelJob(job_id=f"j-{number}") for number in range(crowd)])
         await group.until(lambda: not (node.ledger.book.uncleaned or node.ledger.writing))

@@ -24,9 +24,8 @@ _WITHIN_S = 1.0
 
 async def write_error(link: NatsConnection, stream: str) -> EngineUnavailableError | EngineFullError | None:
     """Returns the error that keeps the server from writing to this stream, or None where it has none, or does not answer in a second."""
-    nothing = json.dumps(
-        {"filter": f"{stream}.nothing"}
-    ).encode()  # no subject of ours begins with the name of a stream
+    # No subject of ours begins with the name of a stream.
+    nothing = json.dumps({"filter": f"{stream}.nothing"}).encode()
     try:
         message = await link.request(f"$JS.API.STREAM.PURGE.{stream}", nothing, _WITHIN_S)
         answer = json.loads(message.data)

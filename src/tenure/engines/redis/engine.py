@@ -203,9 +203,8 @@ class RedisEngine(ServerEngine):
         acknowledges: Sequence[Message[Any, Any]] = (),
     ) -> Appended | None:
         """Does what `append_with` does, without a thread. None: nothing was done, because it might hold the event loop up."""
-        from tenure.engines.redis.loop_calls import (
-            call_on_loop,
-        )  # a supervisor has no event loop, and shall start quickly
+        # Imported here: a supervisor has no event loop, and shall start quickly.
+        from tenure.engines.redis.loop_calls import call_on_loop
 
         one = self.checked_append(journal, events, (epoch, expect, append_id), sends, acknowledges)
         answer = await call_on_loop(self.connections, "append_with", _append_words(one))

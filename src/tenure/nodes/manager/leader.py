@@ -330,12 +330,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             if number >= REVOKED_AT_LEAST and self.ledger.book.waits.sleeping.next_due() <= self.now():
                 self.wake()
                 break
-            if await self.strikes.attempt(job_id, partial(self._revoke_job, job_id), "withdrawing its messages"):
+            if await self.strikes.attempt(job_id, partial(self.revoke_job, job_id), "withdrawing its messages"):
                 revoked.append(job_id)
         confirmed = [ConfirmCleaned(by="leader", job_id=job_id) for job_id in revoked]
         await self.strikes.commit_all(confirmed, "withdrawing its messages")
 
-    async def _revoke_job(self, job_id: str) -> None:
+    async def revoke_job(self, job_id: str) -> None:
         for name, key in await self.ledger.read(lambda book: live_messages(book, job_id)):
             try:
                 mailbox = self._mailbox(name)

@@ -229,10 +229,8 @@ class ResultIntake:
             self.drained_until = max(self.drained_until, min([begun, *unrecorded]))
 
     async def take(self, wait_s: float) -> int:
-        call, asked_at = (
-            object(),
-            self._now(),
-        )  # before the receive: it says nothing about a result that is enqueued later
+        # The time before the receive: an empty mailbox says nothing about a result that is enqueued later.
+        call, asked_at = object(), self._now()
         self._receiving[call] = self._newest
         try:
             messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s, provisional=True)

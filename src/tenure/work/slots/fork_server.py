@@ -41,7 +41,8 @@ from tenure.work.slots.fork_messages import (
 from tenure.work.slots.fork_safety import reason_after_import, reason_not_to_fork
 from tenure.work.slots.frames import FrameChannel
 from tenure.work.slots.processes import adopt_orphans, die_with_parent
-from tenure.work.slots.slot_main import SlotGround, keep_import_folder, open_dump, prepare, read_start, run_slot
+from tenure.work.slots.slot_ground import SlotGround, prepare
+from tenure.work.slots.slot_main import keep_import_folder, open_dump, read_start, run_slot
 
 WAIT_S = 0.0005
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -25,23 +23,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, NamedTuple, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
 from tenure import tracing
 from tenure.beat.board import BeatBoard
 from tenure.beat.record import Phase
-from tenure.clock import Clock, SystemClock
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_failures import failure_of_tenure, unstarted_result
 from tenure.work.attempt_handle import AttemptHandle
-from tenure.work.attempt_logs import AttemptLogHandler, LoggedStream
 from tenure.work.attempt_steps import Steps, await_steps, run_steps
 from tenure.work.delivery import CancelCode, Cause, WorkFailure, WorkHead, WorkResult
-from tenure.work.log_lines import FileLines, MemoryLines
+from tenure.work.log_lines import FileLines
 from tenure.work.registry import Registry
-from tenure.work.served_modules import load_module
 from tenure.work.slots.claim_page import ClaimPage
 from tenure.work.slots.frames import (
     UNREADABLE,
@@ -61,6 +56,7 @@ from tenure.work.slots.frames import (
 from tenure.work.slots.processes import StartedProcesses, adopt_orphans, die_with_parent, has_children, kill_tree
 from tenure.work.slots.reading_turns import ReadingTurns
 from tenure.work.slots.slot_channel import ChannelDelivery, SlotChannel, decline
+from tenure.work.slots.slot_ground import SlotGround, prepare
 
 T = TypeVar("T")
 BROKEN_EXIT = 3
@@ -305,40 +301,6 @@ class PoolCalls:
 
     async def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **options))
-
-
-class SlotGround(NamedTuple):
-    """A process that has imported the modules, and can become a slot."""
-
-    clock: Clock
-    log_handler: AttemptLogHandler
-    registry: Registry | None
-    broken: SlotBroken | None
-    """Why there is no registry."""
-
-
-def prepare(
-    modules: list[str], memory_limit_mb: int | None, loaded: Callable[[str], None] = lambda name: None
-) -> SlotGround:
-    """Sets limits and logging up, then imports the modules. `loaded` is called after each one."""
-    clock = SystemClock()
-    if memory_limit_mb is not None:
-        limit = memory_limit_mb << 20
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    log_handler = AttemptLogHandler(MemoryLines(), clock)  # no attempt runs before `run_slot`, which has the folder
-    logging.getLogger().addHandler(log_handler)
-    sys.stdout = LoggedStream(sys.stdout, "stdout", log_handler)
-    sys.stderr = LoggedStream(sys.stderr, "stderr", log_handler)
-    logging.getLogger("tenure.workflow").setLevel(logging.INFO)
-    try:
-        found = []
-        for name in modules:
-            found.append(load_module(name))
-            loaded(name)
-        return SlotGround(clock, log_handler, Registry.from_modules(found), None)
-    except BaseException as error:
-        broken = SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:])
-        return SlotGround(clock, log_handler, None, broken)
 
 
 def keep_import_folder() -> None:
