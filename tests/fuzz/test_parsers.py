@@ -37,6 +37,7 @@ from tenure.control.tokens import TokenBook, TokenFile
 from tenure.engines.checked_mailbox import UNDECODABLE, decode_failure
 from tenure.engines.checks import BodyCodec
 from tenure.engines.contracts import Failure, FailureCause
+from tenure.engines.ended_keys import EndedKeys, Shelf
 from tenure.engines.nats import commands as nats_commands
 from tenure.engines.redis import handover
 from tenure.engines.redis import journal_election_store as redis_journal
@@ -116,6 +117,13 @@ def _journal() -> tuple[list[bytes], bytes]:
     desk.result("j-0", result={"a": [1, 2]})
     desk.fail("j-1", error="no")
     return desk.journal, desk.book.snapshot()
+
+
+def _shelf() -> bytes:
+    keys = EndedKeys()
+    for number in range(40):
+        keys.put(f"job-{number}/w", number, float(number), float(number))
+    return keys.keep()[0][0]
 
 
 def _head() -> bytes:
@@ -201,6 +209,7 @@ def parsers() -> dict[str, Parser]:
         "any event": Parser(decode_any_event, events, UNREADABLE),
         "snapshot": Parser(JobBook.restore, [snapshot], (TenureError,)),
         "root of pages": Parser(PagedRestore, [paged.root], (TenureError,)),
+        "shelf of ended keys": Parser(Shelf.decoded, [_shelf()], (ValueError,)),
         "head of a page": Parser(read_head, [_head()], ()),
         "page of jobs": Parser(_page_of_jobs, [*pages, *plain_pages], (TenureError,)),
         "gate snapshot": Parser(GateJobTracker.restore, [GateJobTracker().snapshot()], (TenureError,)),
@@ -339,6 +348,7 @@ FILES = {
     "control/request_decoding.py": "query",
     "engines/checked_mailbox.py": "failure",
     "engines/checks.py": "work item",
+    "engines/ended_keys.py": "shelf of ended keys",
     "engines/nats/command_log.py": OTHERS,
     "engines/nats/commands.py": "nats command",
     "engines/nats/connection.py": OTHERS,
@@ -347,6 +357,7 @@ FILES = {
     "engines/nats/ledger.py": OTHERS,
     "engines/nats/pending_commands.py": OTHERS,
     "engines/nats/streams.py": OTHERS,
+    "engines/nats/write_errors.py": OTHERS,
     "engines/redis/handover.py": "redis hand-over",
     "engines/redis/journal_election_store.py": "redis journal",
     "engines/sqlite/engine.py": "sqlite journal",

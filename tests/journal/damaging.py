@@ -49,8 +49,8 @@ def damaging_nats(engine: Engine, change: Change, monkeypatch: Any) -> None:
     link: Any = engine.link  # type: ignore[attr-defined]
     write = link.write
 
-    async def damaged(subject: str, payload: bytes, headers: Any) -> Any:
+    async def damaged(stream: str, subject: str, payload: bytes, headers: Any) -> Any:
         monkeypatch.setattr(link, "write", write)
-        return await write(subject, change(payload), headers)
+        return await write(stream, subject, change(payload), headers)
 
     monkeypatch.setattr(link, "write", damaged)
