@@ -20,7 +20,10 @@ TIMES = 3
 MOST = {
     ("sqlite", "commits"): 5.2,  # 5.0 was counted in every run
     ("valkey", "scripts"): 5.2,  # 4.3 to 4.4 were counted, on an idle machine and at a load of 6
-    ("nats", "messages stored"): 5.0,  # 4.1 to 4.3; a job that comes 0.1 s after the last one stores a fifth message
+    (
+        "nats",
+        "messages stored",
+    ): 6.0,  # 4.1 to 4.3 were counted; on a busy machine, where commands leave before others could ride along, 5.1
 }
 """The least of several counts is held to this: a leader renews its term every few seconds, which no job causes."""
 BROKERS = {"sqlite": "sqlite", "valkey": "redis", "nats": "nats"}
