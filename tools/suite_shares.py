@@ -35,9 +35,9 @@ class Share:
 
 
 SHARES = {
-    "checks": Share(45),
+    "checks": Share(25),
     # Half of their time these wait for servers, leases and processes: several keep two cores busy, and the simulator has the rest.
-    "process": Share(310, 6),
+    "process": Share(330, 6),
     "contract": Share(150, 6),
     "browser": Share(60, 0, during="contract"),  # one browser, in the process that collects
     "seeds": Share(20, 2, during="contract"),
