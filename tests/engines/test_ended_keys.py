@@ -96,3 +96,14 @@ def test_names_that_are_no_unicode_have_entries_too() -> None:
     keys = EndedKeys()
     keys.put("\udcff", 1, 0.0, 0.0)
     assert keys.generation("\udcff", 1.0) == 1
+
+
+def test_digests_with_an_equal_half_stay_on_one_shelf_however_full_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who makes such names must not have their ends forgotten."""
+    monkeypatch.setattr(ended_keys, "SHELF", 3)
+    monkeypatch.setattr(ended_keys, "_digest", lambda name: (int(name) // 10, int(name) % 10))
+    keys, names = EndedKeys(), [str(number) for number in (*range(50, 60), *range(10, 20), *range(30, 33), 99)]
+    for number, name in enumerate(names):
+        keys.put(name, number, 0.0, 0.0)
+    assert [keys.generation(name, 1.0) for name in names] == list(range(len(names)))
+    assert keys.generation("34", 1.0) is None

@@ -65,8 +65,8 @@ class Shelf(NamedTuple):
         self.ended_at.insert(row, ended_at)
 
     def split(self) -> Shelf:
-        """Keeps the lower half, and returns the upper one."""
-        middle = len(self.first) // 2
+        """Keeps the lower half, and returns the upper one. Rows with the same `first` stay together: a name is looked for on one shelf."""
+        middle = bisect_left(self.first, self.first[len(self.first) // 2]) or bisect_right(self.first, self.first[0])
         upper = Shelf(*(column[middle:] for column in self))
         for column in self:
             del column[middle:]
@@ -129,7 +129,7 @@ class EndedKeys:
         else:
             shelf.insert(row, first, second, generation, ended_at)
             self._firsts[place] = shelf.first[0]
-        if len(shelf.first) > SHELF:
+        if len(shelf.first) > SHELF and shelf.first[0] != shelf.first[-1]:
             upper = shelf.split()
             self._shelves.insert(place + 1, upper)
             self._firsts.insert(place + 1, upper.first[0])
@@ -148,7 +148,7 @@ class EndedKeys:
         return [shelf.encoded() for shelf in self._shelves], self._swept, self._came
 
     def _place(self, first: int) -> int:
-        """Returns the shelf of a digest. Rows with equal halves stand on one shelf, but for a split between them, which 64 random bits rule out."""
+        """Returns the shelf on which a digest stands, or would stand."""
         return max(0, bisect_right(self._firsts, first) - 1)
 
     def _drop_old(self, place: int, now: float) -> None:
